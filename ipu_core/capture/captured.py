@@ -13,7 +13,7 @@ from ipu_core.capture.counters import refuse_counters
 from ipu_core.capture.export import Exported, dtype_of
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
-from ipu_core.capture.weights import WEIGHTS, as_array, inverse
+from ipu_core.capture.weights import WEIGHTS, as_array, as_float32, inverse
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.tracing import trace
@@ -55,7 +55,7 @@ class Captured:
     def __post_init__(self) -> None:
         tensors = self.exported.tensors
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self.trained(name)]
-        params = {self.owners[name]: as_array(tensors[name]) for name in names}
+        params = {self.owners[name]: as_float32(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self.laid(name, array) for name, array in params.items()})
         _, carried, counters = self._traced
         object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
@@ -137,10 +137,13 @@ class Captured:
 
     def refuse(self) -> None:
         """Refuses a loss that is not one number."""
-        block = self._traced[0]
-        if not self.inference and [var.type.shape for var in block.outputs] != [()]:
-            given = ", ".join(str(var.type.shape) for var in block.outputs)
-            raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
+        outputs = self._traced[0].outputs[: 1 if self.exported.kept else None]
+        if not self.inference and [var.type.shape for var in outputs] != [()]:
+            given = ", ".join(str(var.type.shape) for var in outputs)
+            cure = " (reduction='mean')" if self.exported.loss is not None else (
+                ": give a loss, loss=torch.nn.functional.cross_entropy, and batches whose last part is the target, or "
+                "inference=True for what the module gives")  # fmt: skip
+            raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}{cure}")
 
     def __call__(self, params: Mapping[str, Value], *rest: Any) -> Any:
         """The loss of a batch, and the new state where there is one; for inference the outputs. To be traced.
@@ -153,10 +156,10 @@ class Captured:
             raise ValueError(f"{self.__name__} has statistics that training updates: give model_state=model.state, too")
         leaves = flatten(batch)[0]
         self.check_shapes(leaves)
-        if not state:
-            return self.run(params, {}, leaves)[0]
-        result, slots = self.run(params, state[0], leaves)
-        if self.inference:
+        result, slots = self.run(params, state[0] if state else {}, leaves)
+        if self.exported.kept:
+            result = result[0]
+        if not state or self.inference:
             return result
         return result, {name: slots[name].read() for name in state[0]}
 
@@ -175,7 +178,9 @@ class Captured:
     def check_shapes(self, leaves: Sequence[Any]) -> None:
         shapes = tuple(tuple(shape_of(x)) for x in leaves)
         if shapes != self.exported.shapes:
-            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+            names = ", ".join(f"{name}={value!r}" for name, value in self.exported.batch.names().items())
+            leave = f"; {names} was bound then: model.batch(batch) gives batches without it" if names else ""
+            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}{leave}")
 
     def run(
         self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None

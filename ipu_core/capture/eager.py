@@ -12,7 +12,7 @@ import numpy as np
 from ipu_core.capture.export import Exported, modules_of, with_loss
 from ipu_core.capture.kept import in_mode, same_number, undisturbed
 from ipu_core.capture.outside import PREFIX
-from ipu_core.capture.weights import as_array
+from ipu_core.capture.weights import as_array, as_float32
 from ipu_core.ir.block import Array
 
 
@@ -20,7 +20,7 @@ class Eager(NamedTuple):
     """What the module itself gave.
 
     Attributes:
-        outputs: the loss, or all outputs of an inference.
+        outputs: the loss, and behind it what is kept, or all outputs of an inference.
         gradients: of the parameters that have one, by name, as torch has them.
         buffers: of floats, as the call left them.
         written: parameters whose numbers the call itself changed.
@@ -49,8 +49,8 @@ def eager(
         tensors: numbers for parameters and buffers by name, in place of the module's.
         inference: whether it gives its outputs, without gradients.
     """
-    results: list[Any] | None = [] if inference else None
-    wrapper = with_loss(torch, module, exported.tree, exported.loss, results)
+    results: list[Any] | None = [] if inference or exported.kept else None
+    wrapper = with_loss(torch, module, exported.batch, exported.loss, results, kept=exported.kept)
     modes = in_mode(modules_of(torch, module, exported.loss), exported.training)
     with modes, undisturbed(torch, wrapper, numbers=bool(tensors)), _without_drawing(torch):
         own = _named(wrapper.named_parameters(remove_duplicate=False)) | _named(wrapper.named_buffers())
@@ -82,10 +82,11 @@ def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) ->
         x.grad = None
     with torch.set_grad_enabled(not inference):
         made = wrapper(*(x.clone() for x in leaves))
-    outputs = [as_array(x) for x in (made if isinstance(made, tuple) else (made,))]
-    if not inference and made.requires_grad:
-        made.backward()
-    return outputs, {name: as_array(x.grad) for name, x in parameters.items() if x.grad is not None}
+    every = made if isinstance(made, tuple) else (made,)
+    outputs = [as_array(x) for x in every]
+    if not inference and every[0].requires_grad:
+        every[0].backward()
+    return outputs, {name: as_float32(x.grad) for name, x in parameters.items() if x.grad is not None}
 
 
 @contextlib.contextmanager

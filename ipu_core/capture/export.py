@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.capture.errors import line_of
+from ipu_core.capture.batch import Bound, bound
+from ipu_core.capture.errors import Said, in_words, line_of
 from ipu_core.capture.kept import in_mode, undisturbed
 from ipu_core.capture.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
-from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
+from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths
 
 
 @dataclass(frozen=True)
@@ -29,26 +30,29 @@ class Exported:
         inputs: for every input of the graph what it is: ("parameter", dotted name), ("buffer", name), ("constant",
             name) or ("batch", position of the leaf).
         tensors: parameters, buffers and constants by name, as they were.
-        tree: how the batch is nested.
+        batch: how the batch is nested, and the settings in it.
         shapes: of the batch's leaves.
         result: how what it gives is nested.
         loss: of the output and the last input; None: the module gives it.
         training: the mode it was captured in.
+        kept: whether all that the module gives stands behind its loss.
     """
 
     graph: Any
     inputs: tuple[tuple[str, Any], ...]
     tensors: Mapping[str, Any]
-    tree: PyTree
+    batch: Bound
     shapes: tuple[tuple[int, ...], ...]
     result: PyTree
     loss: Callable[..., Any] | None
     training: bool
+    kept: bool = False
 
 
 def export(
-    torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, *, training: bool, outputs: bool
-) -> Exported:
+    torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, *, training: bool, outputs: bool,
+    kept: bool = False,
+) -> Exported:  # fmt: skip
     """Captures a module with its loss.
 
     Args:
@@ -58,24 +62,29 @@ def export(
         loss: of the output and the last input; None: the module gives it.
         training: whether the module is captured as it is in training.
         outputs: whether without a loss all that the module gives is captured, not a loss that is in it.
+        kept: whether all that the module gives is captured behind its loss.
 
     Raises:
         ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module.
         NotCovered: what takes part in training and is no operation, see `outside`.
     """
-    leaves, tree = flatten(batch)
-    tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, paths(tree), strict=True)]
+    _, whole, leaves = bound(batch)
+    names = [name for number, name in enumerate(paths(whole.tree)) if number not in whole.settings]
+    for name, value in whole.names().items():
+        if name.rpartition(".")[2].isdecimal():  # settings have names
+            raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
+    tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
     results, assigned = list[PyTree](), list[Held]()
-    wrapper = with_loss(torch, module, tree, loss, results if outputs else None, assigned)
+    wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)
     if not outputs:
         refuse_hooks(wrapper)
-    with in_mode(modules_of(torch, module, loss), training), undisturbed(torch, wrapper, numbers=False) as kept:
+    with in_mode(modules_of(torch, module, loss), training), undisturbed(torch, wrapper, numbers=False) as before:
         with contextlib.nullcontext() if outputs else refusing(torch, wrapper):
             program = _program(torch, wrapper, tensors)
-        if kept.drawn:
+        if before.drawn:
             states = [source.read for source in sources(wrapper)]
             place = _line_of_change(torch, wrapper, tensors, lambda: [read() for read in states])
-            raise refusal(kept.drawn, "the number drawn would be the same in every step", place)
+            raise refusal(before.drawn, "the number drawn would be the same in every step", place)
         for held in [] if outputs else assigned:
             if held.buffer or PREFIX + held.name in program.constants:
                 place = _line_of_change(torch, wrapper, tensors, functools.partial(_identity, held))
@@ -91,7 +100,7 @@ def export(
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
     result = results[-1] if results else LEAF
-    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, result, loss, training)
+    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, loss, training, kept)
 
 
 def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:
@@ -109,9 +118,12 @@ def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
         with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
             warnings.simplefilter("ignore")
             return torch.export.export(wrapper, tuple(tensors), strict=False)
+    except Said:
+        raise
     except Exception as error:
-        name = type(wrapper.module).__name__
-        raise ValueError(f"torch.export cannot capture {name}: {_in_words(error)}") from None
+        raised = traceback.extract_tb(error.__traceback__)
+        place = line_of(str(error)) or line_of("".join(type(raised).from_list(_within(raised)).format()))
+        raise ValueError(in_words(type(wrapper.module).__name__, error, place)) from None
 
 
 @contextlib.contextmanager
@@ -159,14 +171,6 @@ def _within(frames: Sequence[Any]) -> list[Any]:
     return [] if first is None else list(frames[first + 1 :])
 
 
-def _in_words(error: Exception) -> str:
-    """The first line of an error of torch.export, and the line of the user's code in it or that raised it."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    raised = traceback.extract_tb(error.__traceback__)
-    place = line_of(str(error)) or line_of("".join(type(raised).from_list(_within(raised)).format()))
-    return "; ".join(filter(None, (lines[0], place)))
-
-
 def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
     """An example input as a tensor: floats are float32, integers int64, as torch's layers take them.
 
@@ -187,12 +191,13 @@ def dtype_of(tensor: Any) -> Any:
 
 
 def with_loss(
-    torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None, results: list[PyTree] | None,
-    assigned: list[Held] | None = None,
+    torch: Any, module: Any, whole: Bound, loss: Callable[..., Any] | None, results: list[PyTree] | None,
+    assigned: list[Held] | None = None, *, kept: bool = False,
 ) -> Any:  # fmt: skip
     """The module whose output is the loss, with the leaves of the batch as its arguments.
 
-    With a list of results and without a loss its output is the tensors of the module's own, and their tree is appended.
+    With a list of results and without a loss its output is the tensors of the module's own, and their tree is appended;
+    behind the loss among them where they are kept.
     A list `assigned` has the tensors of layers in whose place the last call put others.
     """
 
@@ -204,7 +209,7 @@ def with_loss(
                 self.loss = loss
 
         def forward(self, *leaves: Any) -> Any:
-            batch = unflatten(tree, list(leaves))
+            batch = whole.filled(leaves)
             given, target = (batch, None) if loss is None else _split(batch)
             before = [] if assigned is None else _held(torch, module)
             output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
@@ -215,8 +220,8 @@ def with_loss(
             if results is None:
                 return _own_loss(output)
             found, nested = flatten(_tensors(torch, output))
-            results.append(nested)
-            return tuple(found)
+            results.append(PyTree(tuple, (0, 1), (LEAF, nested)) if kept else nested)
+            return (marked_loss(output, found), *found) if kept else tuple(found)
 
     return WithLoss()
 
@@ -261,7 +266,7 @@ def _split(batch: Any) -> tuple[Any, Any]:
         *names, last = batch
         return {name: batch[name] for name in names}, batch[last]
     if not isinstance(batch, Sequence) or len(batch) < 2:
-        raise ValueError("with a loss the example inputs are those of the module and the target: (x, y)")
+        raise Said("with a loss the example inputs are those of the module and the target: (x, y)")
     return tuple(batch[:-1]), batch[-1]
 
 
@@ -287,3 +292,24 @@ def _own_loss(output: Any) -> Any:
     if not isinstance(output, list | tuple):
         return output
     return next((part for part in output if getattr(part, "shape", None) == ()), output[0])
+
+
+MARK = "_ipu_core_loss"
+"""The attribute of the tensor that a user says is the loss."""
+
+
+def marked_loss(output: Any, tensors: Sequence[Any]) -> Any:
+    """The loss among what a module gives: what is marked, its attribute `loss`, or the only number with gradients.
+
+    Raises:
+        Said: there is none, or several.
+    """
+    marked = [x for x in tensors if getattr(x, MARK, False)]
+    if not marked and getattr(output, "loss", None) is not None:
+        return output.loss
+    found = marked or [x for x in tensors if x.shape == () and x.requires_grad]
+    if len(found) == 1:
+        return found[0]
+    many = f"{len(found)} numbers that have gradients" if found else "no number that has gradients"
+    raise Said(f"a module that trains gives one loss, alone or among its outputs, and this one gives {many}: "
+               "poptorch.identity_loss(x, reduction) marks the one that is the loss")  # fmt: skip

@@ -299,6 +299,5 @@ def _distance(
 
 def largest_of(array: Array) -> float:
     """The largest magnitude of the finite elements; 0 without one."""
-    magnitudes = np.abs(array)
-    largest = float(magnitudes.max(initial=0.0))
-    return largest if np.isfinite(largest) else float(magnitudes[np.isfinite(array)].max(initial=0.0))
+    largest = float(max(array.max(initial=0.0), -array.min(initial=0.0)))
+    return largest if np.isfinite(largest) else float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

@@ -91,6 +91,7 @@ class Interpreter:
         self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """What depends on no parameter and no input; torch itself keeps views and writes in place."""
+        args, kwargs = ([*map(self._tensor, args)], {key: self._tensor(x) for key, x in kwargs.items()})
         with self._torch.no_grad():
             result = node.target(*args, **kwargs)
         for slot, argument in zip(slots, node.target._schema.arguments, strict=False):
@@ -151,6 +152,12 @@ class Interpreter:
         assert base is not None
         function, _ = counterpart(node)
         return self._view(node, base, args, lambda *given: function(*given)[number] if function else None, None)
+
+    def _tensor(self, value: Any) -> Any:
+        """A constant that an operation of the table gave, as torch takes it."""
+        if isinstance(value, list | tuple):
+            return type(value)(map(self._tensor, value))
+        return self._torch.tensor(value) if isinstance(value, np.ndarray) else value
 
     def _stand_in(self, node: Any, args: Sequence[Any]) -> list[Any]:
         """Arguments with empty tensors for those that are traced."""

@@ -51,9 +51,8 @@ class Kept:
     @property
     def written(self) -> list[str]:
         """Parameters whose numbers are others than they were."""
-        new = {id(x): before for x, before in self._numbers}
-        named = self._module.named_parameters()
-        return [name for name, x in named if id(x) in new and not same_bits(self._torch, x, new[id(x)])]
+        changed = {id(x) for x, before in self._numbers if not same_bits(self._torch, x, before)}
+        return [name for name, x in self._module.named_parameters() if id(x) in changed]
 
     def restore(self) -> None:
         """Makes all as it was; a tensor that nothing was written to is not written to."""

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.capture.batch import bound, plain
 from ipu_core.capture.captured import Captured
 from ipu_core.capture.comparing import fidelity, refuse_other
 from ipu_core.capture.export import as_tensor, export
 from ipu_core.capture.fidelity import Fidelity, without_drawing
-from ipu_core.capture.weights import as_array, read_weights, tensors_of, write_tensors, write_weights
+from ipu_core.capture.weights import as_array, read_weights, shown_module, tensors_of, write_tensors, write_weights
 from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import flatten
+from lowprec.checks import shown
 from lowprec.extras import optional
 
 
@@ -43,7 +45,9 @@ def from_torch(
 
     Args:
         module: a `torch.nn.Module` whose parameters are floats.
-        example_inputs: a batch: a tuple of tensors or arrays, or a dict of them, which are given by name.
+        example_inputs: a batch: a tuple of tensors or arrays, or a mapping or dataclass of them (of transformers, too),
+            which are given by name. True, numbers and texts in it are settings of the module and are bound; batches
+            for a loop are plain and without them, as `TorchModel.batch` gives them.
         loss: (output, target) -> one number, a function or module of torch; the target is the last of the example
             inputs. None: the module gives its loss, alone, as the attribute `loss` of its output, or as the first of
             several outputs that is one number.
@@ -65,13 +69,31 @@ def from_torch(
     """
     torch = optional("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"from_torch takes a torch.nn.Module, not {module!r}")
-    batch = example_inputs if isinstance(example_inputs, tuple | list | dict) else (example_inputs,)
-    exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference)
+        raise TypeError(f"from_torch takes a torch.nn.Module, not {shown_module(module)}")
+    given: Any = loss
+    if given is not None and not callable(given):
+        cure = f"torch.nn.functional.{given}" if hasattr(torch.nn.functional, str(given)) else "a function of torch"
+        raise TypeError(f"loss must be a function (output, target) -> one number: {cure}, not {shown(given)}")
+    return captured(module, example_inputs, loss, training=training, inference=inference, eager_check=eager_check)
+
+
+def captured(
+    module: Any, example_inputs: Any, loss: Callable[..., Any] | None = None, *, training: bool = True,
+    inference: bool = False, kept: bool = False, eager_check: bool = True,
+) -> TorchModel:  # fmt: skip
+    """As `from_torch`.
+
+    Args:
+        kept: whether without a loss all that the module gives is captured behind its loss: `run` gives both.
+    """
+    torch = optional("torch", extra="torch")
+    batch = plain(example_inputs)
+    batch = batch if isinstance(batch, tuple | list | dict) else (batch,)
+    exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference, kept=kept)
     model = TorchModel(module, exported, inference)
     model.refuse()
     if eager_check:
-        refuse_other(torch, model, [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]])
+        refuse_other(torch, model, [as_tensor(torch, leaf, "") for leaf in bound(batch)[2]])
     return model
 
 
@@ -94,6 +116,14 @@ class TorchModel(Captured):
         code = [node.format_node() for node in self.exported.graph.graph.nodes]
         return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
 
+    def batch(self, given: Any) -> Any:
+        """A batch as a loop takes it: any mapping or dataclass as a dict, without the settings that are bound.
+
+        Raises:
+            ValueError: a setting that was not bound when the module was captured, or as another value.
+        """
+        return self.exported.batch.without_settings(given)
+
     def check(
         self, batch: Any, params: Mapping[str, Array] | None = None, state: Mapping[str, Array] | None = None
     ) -> Fidelity:
@@ -112,7 +142,7 @@ class TorchModel(Captured):
             ValueError: a batch of other shapes than the example.
         """
         torch = optional("torch", extra="torch")
-        leaves = [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]]
+        leaves = [as_tensor(torch, leaf, "") for leaf in flatten(self.batch(batch))[0]]
         self.check_shapes(leaves)
         graph = without_drawing(torch, self.exported.graph)
         return fidelity(torch, self, graph, params or self.params, {**(self.state or {}), **(state or {})}, leaves)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipu_core.capture.errors import EMULATE
 from ipu_core.capture.model import TorchModel
 from ipu_core.capture.schedules import TorchSchedule
-from ipu_core.train.optim import Adam, AdamW, Group, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Sgd
 from ipu_core.train.optim.common import Rate, nothing
 
 
@@ -28,23 +29,29 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         lr = TorchSchedule(lr)
     kind = type(optimizer).__name__
     if kind not in MAKERS:
-        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}")
+        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}; {EMULATE}")
     first, *others = optimizer.param_groups
     for name, usual in REFUSED.items():
         if any(group.get(name, usual) != usual for group in optimizer.param_groups):
-            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}")
+            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}; {EMULATE}")
     for name in set(first) - MAY_DIFFER:
         if any(group.get(name) != first[name] for group in others):
-            raise ValueError(f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay")
+            raise ValueError(
+                f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay; {EMULATE}"
+            )
     if (
         kind == "Adam"
         and not first.get("decoupled_weight_decay")
         and any(group["weight_decay"] for group in optimizer.param_groups)
     ):
-        raise ValueError("Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's")
+        raise ValueError(
+            f"Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's; {EMULATE}"
+        )
     rates = [float(group["lr"]) for group in optimizer.param_groups] if not isinstance(lr, TorchSchedule) else lr.base
     if len(rates) > 1 and not rates[0]:
-        raise ValueError(f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0")
+        raise ValueError(
+            f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0; {EMULATE}"
+        )
     rate = rates[0] if lr is None else lr
     settings = {"lr": rate, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
     return MAKERS[kind](first, groups=_groups(model, optimizer, rates), **settings)
@@ -80,7 +87,9 @@ def _adam(kind: type[Adam]) -> Callable[..., Adam]:
     return make
 
 
-MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {"SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW)}
+MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {
+    "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb),
+}  # fmt: skip
 MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
 REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}

@@ -20,11 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core.capture.derivative import is_derivative
-from ipu_core.capture.errors import INSTALLED, line_of
+from ipu_core.capture.errors import EMULATE, INSTALLED, line_of
 from ipu_core.errors import NotCovered
 
-EMULATE = "lowprec.torch.emulate trains the module as torch does"
-"""The way out."""
 PREFIX = "module."
 """Before the names of the parts of a module that is captured with its loss."""
 POST = "register_post_accumulate_grad_hook"

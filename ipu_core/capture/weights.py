@@ -10,10 +10,18 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 from ipu_core.train.checkpoint import replacing
+from lowprec.checks import shown
 from lowprec.extras import optional
 
 WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
 """Products by their weight's axes as they lie here: a weight that lies as its product takes it is never moved."""
+
+
+def shown_module(given: Any) -> str:
+    """What was given in the place of a module, in words; a state_dict with its cure."""
+    if isinstance(given, Mapping) and given and all(hasattr(x, "shape") for x in given.values()):
+        return f"a state_dict of {len(given)} tensors: make the module and module.load_state_dict(...) it"
+    return shown(given)
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -30,6 +38,11 @@ def as_array(tensor: Any) -> Array:
     return array if array.dtype.kind in "iub" else array.astype(np.float32)
 
 
+def as_float32(tensor: Any) -> Array:
+    """A tensor of floats as an array, in its own memory where it is of float32."""
+    return np.asarray(tensor.detach().float().numpy())
+
+
 def tensors_of(torch: Any, module: Any) -> dict[str, Any]:
     """The parameters and buffers of a module by name, tied ones under each.
 
@@ -37,7 +50,7 @@ def tensors_of(torch: Any, module: Any) -> dict[str, Any]:
         TypeError: no module.
     """
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"weights are written to a torch.nn.Module, not to {module!r}")
+        raise TypeError(f"weights are written to a torch.nn.Module, not to {shown_module(module)}")
     return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
 
 

@@ -23,7 +23,7 @@ WITH_METHODS = ("Engine", "Graph", "Machine", "Predictor", "TrainLoop", "Target"
 WITHOUT_ARGUMENTS = {"Machine.read", "Target.fastest_halves", "TrainLoop.arrays", "TrainLoop.history",
                      "TrainLoop.whole_steps"}  # fmt: skip
 NOT_HERE = {"TrainLoop.to_torch", "TrainLoop.load", "emulate", "from_torch", "from_torch_optimizer", "TorchSchedule",
-            "poptorch.training_model"}  # fmt: skip
+            "poptorch.trainingModel", "poptorch.inferenceModel"}  # fmt: skip
 """Refused with sensible arguments too, without PyTorch or a file; nn.dropout needs a key where nothing is traced."""
 
 

@@ -228,7 +228,7 @@ def _around() -> Calls:
             "state": {"best": (1.0, 2), "seen": 1, "without": 0}}),
         "emulate": (_emulated, lambda d: {"precision": d.one_of(PRECISIONS), "key": 0}),
         "poptorch.Options": (poptorch.Options, lambda d: {
-            "device_iterations": d.integer(1, 3), "precision": "fp16.16/nearest", "target": FEW, "seed": 0}),
+            "precision": "fp16.16/nearest", "target": FEW, "engine": "tiles"}),
     }  # fmt: skip
 
 
@@ -253,8 +253,8 @@ HEAVY: Calls = {
     "from_torch": (ipu_core.from_torch, lambda d: {"module": object(), "example_inputs": np.ones(3, "f4")}),
     "from_torch_optimizer": (ipu_core.from_torch_optimizer, lambda d: {"model": object(), "optimizer": object()}),
     "TorchSchedule": (ipu_core.TorchSchedule, lambda d: {"scheduler": object(), "every": 1}),
-    "poptorch.training_model": (poptorch.training_model, lambda d: {
-        "module": object(), "options": poptorch.Options(), "optimizer": object()}),
-    "poptorch.inference_model": (poptorch.inference_model, lambda d: {"module": object()}),
+    "poptorch.trainingModel": (poptorch.trainingModel, lambda d: {
+        "model": object(), "options": poptorch.Options(), "optimizer": object()}),
+    "poptorch.inferenceModel": (poptorch.inferenceModel, lambda d: {"model": object()}),
 }  # fmt: skip
 CALLS: Calls = {**_of_loop(), **_around(), **_of_record()}

@@ -268,7 +268,7 @@ def test_what_is_not_covered_is_refused_with_layer_and_line(function: Any, words
 
 
 def test_what_cannot_be_captured_is_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"torch\.export cannot capture Odd: .*test_torch_models\.py:\d+") as refusal:
+    with pytest.raises(ValueError, match=r"Odd cannot be captured: it decides .*test_torch_models\.py:\d+") as refusal:
         from_torch(Odd(lambda x: x if x.sum() > 0 else -x), (torch.randn(3, 3),))
     assert "\n" not in str(refusal.value)
 

@@ -54,7 +54,7 @@ def test_weights_are_those_of_torch(name: str) -> None:
         (lambda m: torch.optim.Adam(m.parameters(), weight_decay=0.1), "decoupled"),
         (lambda m: torch.optim.AdamW(m.parameters(), amsgrad=True), "amsgrad=True has no counterpart"),
         (lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
-        (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, not RMSprop"),
+        (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, LAMB, not RMSprop"),
         (lambda m: torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 0.1), "none of its parameters is trained"),
         (
             lambda m: torch.optim.Adam([{"params": m[0].parameters(), "eps": 1e-3}, {"params": m[2].parameters()}]),

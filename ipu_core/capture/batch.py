@@ -1,0 +1,81 @@
+"""Batches as loaders give them: mappings, dataclasses, tuples; and what in them is no tensor but a setting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from lowprec.checks import shown
+
+PLAIN = (bool, int, float, str)
+"""Settings that a batch may hold beside its tensors: they are bound when a module is captured."""
+
+
+class Bound(NamedTuple):
+    """How a batch is nested, and the settings in it.
+
+    Attributes:
+        tree: of all, settings included.
+        settings: their values by the number of their leaf.
+    """
+
+    tree: PyTree
+    settings: Mapping[int, Any]
+
+    def names(self) -> dict[str, Any]:
+        """The settings by name."""
+        every = paths(self.tree)
+        return {every[number]: value for number, value in self.settings.items()}
+
+    def filled(self, leaves: Sequence[Any]) -> Any:
+        """The batch, with its settings, of its tensors."""
+        given = iter(leaves)
+        return unflatten(
+            self.tree, [self.settings[i] if i in self.settings else next(given) for i in range(self.tree.leaves)]
+        )
+
+    def without_settings(self, batch: Any) -> Any:
+        """A batch as a loop takes it: plain, and without the settings, which must be those that are bound.
+
+        Raises:
+            ValueError: another setting.
+        """
+        batch = plain(batch)
+        leaves, tree = flatten(batch)
+        for name, leaf in zip(paths(tree), leaves, strict=True):
+            if isinstance(leaf, PLAIN) and (name not in (bound := self.names()) or bound[name] != leaf):
+                known = f"{bound[name]!r}" if name in bound else "nothing"
+                raise ValueError(f"{name}={shown(leaf)} in a batch: {known} was bound when the module was captured")
+        return _pruned(batch)
+
+
+def bound(batch: Any) -> tuple[Any, Bound, list[Any]]:
+    """A batch as plain dicts, tuples and lists, its settings, and its other leaves."""
+    batch = plain(batch)
+    leaves, tree = flatten(batch)
+    settings = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, PLAIN)}
+    return batch, Bound(tree, settings), [leaf for number, leaf in enumerate(leaves) if number not in settings]
+
+
+def plain(batch: Any) -> Any:
+    """Mappings of any kind and dataclasses as dicts, by name, at any depth."""
+    if isinstance(batch, Mapping):
+        return {name: plain(part) for name, part in batch.items()}
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: plain(getattr(batch, field.name)) for field in dataclasses.fields(batch)}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(plain, batch))
+    return type(batch)(map(plain, batch)) if type(batch) in (list, tuple) else batch
+
+
+def _pruned(batch: Any) -> Any:
+    """Without settings, and without what is None in a dict."""
+    if isinstance(batch, dict):
+        kept = {name: _pruned(part) for name, part in batch.items()}
+        return {name: part for name, part in kept.items() if part is not None}
+    if isinstance(batch, list | tuple):
+        kept_parts = [part for part in map(_pruned, batch) if part is not None]
+        return tuple(kept_parts) if isinstance(batch, tuple) else kept_parts
+    return None if isinstance(batch, PLAIN) else batch

@@ -1,0 +1,264 @@
+"""PopTorch's `Options`, with its groups of setters, which may be chained."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Self
+
+from ipu_core.ir.precision import Precision
+from ipu_core.poptorch.words import CHIPS, OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
+from ipu_core.target import Target
+from ipu_core.train.arguments import check_engine, check_integer
+from lowprec.checks import expect, shown, truth
+from lowprec.extras import optional
+
+
+class _Group:
+    """Settings that are fixed once a loader or a model took them."""
+
+    _fixed = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._fixed and name != "_fixed":
+            raise ValueError("options are fixed once a DataLoader took them: opts.clone() may be changed")
+        object.__setattr__(self, name, value)
+
+    def _set(self, **values: Any) -> Self:
+        for name, value in values.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        held = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return f"{type(self).__name__.lstrip('_')}({', '.join(f'{name}={value!r}' for name, value in held.items())})"
+
+
+class _Training(_Group):
+    """`Options.Training`."""
+
+    def __init__(self) -> None:
+        self.gradient_accumulation = 1
+        self.reduction = ReductionType.Mean
+        self.strategy: MeanReductionStrategy | None = None
+        self.automatic_loss_scaling = False
+
+    def gradientAccumulation(self, gradient_accumulation: int) -> Self:
+        """Micro-batches of a step, whose gradients are put together before the update."""
+        check_integer("gradientAccumulation", gradient_accumulation, least=1)
+        return self._set(gradient_accumulation=int(gradient_accumulation))
+
+    def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> Self:
+        """Whether gradients of micro-batches are averaged (PopTorch's default) or added."""
+        if reduction_type not in (ReductionType.Mean, ReductionType.Sum):
+            raise ValueError(f"gradients are reduced by ReductionType.Mean or Sum, not {reduction_type!r}")
+        return self._set(reduction=ReductionType(reduction_type))
+
+    def setMeanAccumulationAndReplicationReductionStrategy(
+        self, mean_reduction_strategy: MeanReductionStrategy
+    ) -> Self:
+        """Whether a mean is a running one. Not said: where the optimiser's accum_type is half (PopTorch's rule)."""
+        if mean_reduction_strategy not in (MeanReductionStrategy.Running, MeanReductionStrategy.Post):
+            raise ValueError(f"means are taken Running or Post, not {mean_reduction_strategy!r}")
+        return self._set(strategy=MeanReductionStrategy(mean_reduction_strategy))
+
+    def setAutomaticLossScaling(self, enabled: bool) -> Self:
+        """A loss scale that grows and backs off, as `LossScale` does; it needs deviceIterations(1)."""
+        return self._set(automatic_loss_scaling=truth("setAutomaticLossScaling", enabled))
+
+
+class _PrecisionGroup(_Group):
+    """`Options.Precision`."""
+
+    def __init__(self) -> None:
+        self.stochastic: bool | None = None
+        self.partials: str | None = None
+        self.exceptions = False
+
+    def enableStochasticRounding(self, enabled: bool) -> Self:
+        """Rounding to halves by random bits, or to nearest (what is not said)."""
+        return self._set(stochastic=truth("enableStochasticRounding", enabled))
+
+    def setPartialsType(self, dtype: Any) -> Self:
+        """The format of partial sums: torch.float or torch.half (not said: float)."""
+        formats = {"torch.float32": "float32", "torch.float16": "float16"}
+        if str(dtype) not in formats:
+            raise ValueError(f"setPartialsType takes torch.float or torch.half, not {shown(dtype)}")
+        return self._set(partials=formats[str(dtype)])
+
+    def enableFloatingPointExceptions(self, enabled: bool) -> Self:
+        """Whether a step stops at an invalid operation, a division by zero or an overflow."""
+        return self._set(exceptions=truth("enableFloatingPointExceptions", enabled))
+
+
+class TensorLocationSettings(_Group):
+    """Where tensors lie."""
+
+    def __init__(self) -> None:
+        self.on_chip = True
+        self.least = 0
+
+    def useOnChipStorage(self, use: bool = True) -> Self:
+        """On the tiles, or in streaming memory."""
+        return self._set(on_chip=truth("useOnChipStorage", use))
+
+    def minElementsForOffChip(self, min_elements: int) -> Self:
+        """Tensors of fewer elements stay on the tiles."""
+        check_integer("minElementsForOffChip", min_elements)
+        return self._set(least=int(min_elements))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("useReplicatedTensorSharding", "minElementsForReplicatedTensorSharding"):
+            raise AttributeError(f"{name} is not here: {CHIPS}")
+        if name in ("useIOTilesToLoad", "useIOTilesToStore"):
+            raise AttributeError(f"{name} is not here: all tiles compute")
+        raise AttributeError(name)
+
+
+class _TensorLocations(_Group):
+    """`Options.TensorLocations`."""
+
+    def __init__(self) -> None:
+        self.weights: TensorLocationSettings | None = None
+        self.optimizer: TensorLocationSettings | None = None
+
+    def setWeightLocation(self, location: TensorLocationSettings) -> Self:
+        """Where weights lie between steps."""
+        expect(TensorLocationSettings, location=location)
+        return self._set(weights=copy.copy(location))
+
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> Self:
+        """Where moments lie between steps."""
+        expect(TensorLocationSettings, location=location)
+        return self._set(optimizer=copy.copy(location))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("setActivationLocation", "setAccumulatorLocation"):
+            raise AttributeError(f"{name} is not here: weights and moments alone go to streaming memory as a kind; "
+                                 "TrainLoop(streamed=) takes names of activations")  # fmt: skip
+        if name == "numIOTiles":
+            raise AttributeError("numIOTiles is not here: all tiles compute")
+        raise AttributeError(name)
+
+    def streamed(self, sizes: dict[str, int]) -> Iterator[str]:
+        """Names as `TrainLoop` takes them.
+
+        Args:
+            sizes: of the parameters.
+        """
+        for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimiser.*.{}")):
+            if where is not None and not where.on_chip:
+                yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
+
+
+class Options(_Group):
+    """How a wrapped module runs: PopTorch's setters, and what it has no word for by name.
+
+    Args:
+        precision: a `Precision` or its name; None: the module's own format, float32 (fp32.32) or half (fp16.32, with
+            weights in half), with the sums and moments that the optimiser and `Precision` ask for.
+        target: the modelled chip, or its name.
+        engine: "tiles", with cycles and memory in `profile`, or "direct": the same bits without them.
+
+    Raises:
+        ValueError: an unknown precision, target or engine.
+    """
+
+    def __init__(
+        self, *, precision: Precision | str | None = None, target: Target | str = "gc200", engine: str = "tiles"
+    ) -> None:
+        check_engine(engine)
+        self.precision = None if precision is None else Precision.parse(precision)
+        self.target = target if isinstance(target, Target) else Target(target)
+        self.engine = engine
+        self.device_iterations, self.random_seed = 1, 0
+        self.replication_factor = 1
+        self.output_mode, self.output_return_period = OutputMode.Default, 1
+        self._training, self._precision, self._locations = _Training(), _PrecisionGroup(), _TensorLocations()
+
+    @property
+    def Training(self) -> _Training:
+        """What training alone has."""
+        return self._training
+
+    @property
+    def Precision(self) -> _PrecisionGroup:
+        """Rounding, partial sums and exceptions."""
+        return self._precision
+
+    @property
+    def TensorLocations(self) -> _TensorLocations:
+        """What lies in streaming memory."""
+        return self._locations
+
+    def deviceIterations(self, device_iterations: int) -> Self:
+        """Steps of training, or batches of inference, in one call."""
+        check_integer("deviceIterations", device_iterations, least=1)
+        return self._set(device_iterations=int(device_iterations))
+
+    def replicationFactor(self, replication_factor: int) -> Self:
+        """Copies of the model: 1.
+
+        Raises:
+            NotImplementedError: more.
+        """
+        check_integer("replicationFactor", replication_factor, least=1)
+        if replication_factor > 1:
+            raise NotImplementedError(f"replicationFactor({replication_factor}) is not here: {CHIPS}")
+        return self
+
+    def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
+        """What a call gives back of its batches: see `OutputMode`."""
+        expect(OutputMode, output_mode=output_mode)
+        if output_mode == OutputMode.EveryN:
+            check_integer("output_return_period of OutputMode.EveryN", output_return_period, least=1)
+        elif output_return_period is not None:
+            raise ValueError(f"output_return_period is of OutputMode.EveryN alone, not of {output_mode.name}")
+        return self._set(output_mode=output_mode, output_return_period=output_return_period or 1)
+
+    def defaultOutputMode(self) -> bool:
+        """Whether nothing was said of outputs."""
+        return self.output_mode == OutputMode.Default
+
+    def randomSeed(self, random_seed: int) -> Self:
+        """The seed of everything random here, and of torch's generator, as in PopTorch."""
+        check_integer("randomSeed", random_seed)
+        optional("torch", extra="torch").manual_seed(random_seed)
+        return self._set(random_seed=int(random_seed))
+
+    def useIpuModel(self, use_model: bool) -> Self:
+        """True: everything here is modelled.
+
+        Raises:
+            NotImplementedError: False.
+        """
+        if not truth("useIpuModel", use_model):
+            raise NotImplementedError("useIpuModel(False) is not here: everything is modelled, there is no hardware")
+        return self
+
+    def clone(self) -> Options:
+        """The same, which may be changed."""
+        return _clone(self)
+
+    @property
+    def combined(self) -> int:
+        """Micro-batches of a call."""
+        return self.device_iterations * self.replication_factor * self.Training.gradient_accumulation
+
+    def fixed(self) -> Self:
+        """Itself, never to be changed again."""
+        for part in (self._training, self._precision, self._locations, self):
+            part._fixed = True
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OPTIONS_NOT_HERE:
+            raise AttributeError(f"{name} is not here: {OPTIONS_NOT_HERE[name]}")
+        raise AttributeError(f"Options has no {name}")
+
+
+def _clone(options: Options) -> Options:
+    new = copy.deepcopy(options)
+    for part in (new._training, new._precision, new._locations, new):
+        object.__setattr__(part, "_fixed", False)
+    return new

@@ -1,0 +1,118 @@
+"""What a training step gives beside its loss: the module's outputs, carried in the state of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.capture.model import TorchModel
+from ipu_core.ir.block import Array
+from ipu_core.ir.pytree import PyTree, flatten, unflatten
+from ipu_core.ir.values import elementwise, scope, where
+from ipu_core.poptorch.words import OutputMode
+from lowprec.extras import optional
+
+
+class Kept:
+    """A loss function (params, state, batch) -> (the loss, new state) whose state holds the outputs of its last step.
+
+    A state of micro-batches is the mean of theirs: each writes its outputs to a place of its own, with zeros elsewhere,
+    and as many times the mean is read. That is exact for a power of two of them, else within a unit in the last place.
+
+    Args:
+        model: captured with its outputs kept.
+        count: micro-batches.
+        places: 1, the last or the sum of all; or count.
+        mode: of the outputs.
+        total: whether gradients are added up, not averaged.
+
+    Raises:
+        ValueError: outputs of integers.
+    """
+
+    def __init__(self, model: TorchModel, count: int, mode: OutputMode, *, total: bool) -> None:
+        self.model, self._count, self._total = model, count, total
+        self._mode = OutputMode.Final if mode == OutputMode.Default else mode
+        nodes = model.exported.graph.graph.output_node().args[0]
+        self.values = [node.meta["val"] for node in nodes[len(nodes) - self._tree.leaves :]]
+        if any(not x.is_floating_point() for x in self.values):
+            raise ValueError(
+                f"{model.__name__} gives integers or truth values, which a step that trains cannot hand back: an "
+                "inferenceModel does, or give scores and find their maximum on the host"
+            )
+
+    @property
+    def _tree(self) -> PyTree:
+        return self.model.exported.result.children[1]
+
+    @property
+    def _every(self) -> bool:
+        return self._count > 1 and self._mode in (OutputMode.All, OutputMode.EveryN)
+
+    def state(self) -> dict[str, Any]:
+        """Before the first step."""
+        places = (self._count,) if self._every else ()
+        empty = [np.zeros((*places, *map(int, x.shape)), np.float32) for x in self.values]
+        return {"buffers": self.model.state or {}, "outputs": empty}
+
+    def batch(self, batch: Any) -> dict[str, Any]:
+        """A step's batch, with the places that its micro-batches write to."""
+        if self._count == 1:
+            return {"batch": batch}
+        places = np.eye(self._count, dtype=np.float32)
+        if not self._every:
+            places = places[:, -1:] if self._mode == OutputMode.Final else np.ones((self._count, 1), np.float32)
+        return {"batch": batch, "places": places}
+
+    def __call__(self, params: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        """To be traced."""
+        leaves = flatten(batch["batch"])[0]
+        self.model.check_shapes(leaves)
+        (loss, outputs), slots = self.model.run(params, state["buffers"], leaves)
+        made = [self._placed(x, batch.get("places")) for x in flatten(outputs)[0]]
+        if self._total and self._count > 1:
+            with scope(loss, family="loss"):
+                loss = elementwise("multiply", loss, float(self._count))
+        return loss, {"buffers": {name: slots[name].read() for name in state["buffers"]}, "outputs": made}
+
+    def _placed(self, x: Any, places: Any) -> Any:
+        if places is None:
+            return x
+        if not self._every:
+            return where(places.reshape((1,) * len(x.shape)), x, 0.0)
+        row = places.reshape((self._count,) + (1,) * len(x.shape))
+        return where(row, x.reshape((1, *x.shape)), 0.0)
+
+    def read(self, state: Mapping[str, Any]) -> list[list[Array]]:
+        """The outputs of a step: of each micro-batch, or the one that is the sum or the last."""
+        arrays = [np.asarray(x, np.float32) * np.float32(self._count) for x in state["outputs"]]
+        if self._every:
+            return [[x[number] for x in arrays] for number in range(self._count)]
+        return [arrays]
+
+    def nested(self, outputs: Sequence[Any]) -> Any:
+        """As the module nests them."""
+        return unflatten(self._tree, list(outputs))
+
+
+def combined(found: Sequence[Sequence[Array]], mode: OutputMode, period: int) -> list[Any]:
+    """What comes back of the outputs of all batches of a call, as tensors.
+
+    Args:
+        found: outputs by batch.
+        mode: All, EveryN, Final or Sum.
+        period: of EveryN.
+    """
+    torch = optional("torch", extra="torch")
+    if mode == OutputMode.EveryN:
+        found = found[period - 1 :: period]
+    if mode == OutputMode.Final:
+        found = found[-1:]
+    columns = list(zip(*found, strict=True))
+    if mode == OutputMode.Sum:
+        return [torch.tensor(np.sum(np.stack(column), axis=0, dtype=column[0].dtype)) for column in columns]
+    if mode == OutputMode.Final or len(found) == 1:
+        return [torch.tensor(column[0]) for column in columns]
+    return [torch.tensor(np.concatenate([np.atleast_1d(x) for x in column])) for column in columns]
