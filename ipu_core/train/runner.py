@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ipu_core.compile.bill import Bill, bill
+from ipu_core.compile import bill as bills
+from ipu_core.compile.bill import Bill
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.control import FloatingPointControl
@@ -34,6 +35,11 @@ class Runner:
         overlap, steps_per_call: As `TrainLoop` takes them.
         share: Whether independent equations share compute sets.
         random: How the generators of the tiles' workers start; None: random bits are the key's.
+        bill: That of the same step, made before; None: it is made here.
+
+    Attributes:
+        renewed: Whether the last step made the state new; None: there was none.
+        bill: The tiles' account; None where vertices run, which have their own, and on the direct engine.
 
     Raises:
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
@@ -51,16 +57,17 @@ class Runner:
         share: bool = False,
         steps_per_call: int = 1,
         random: HardwareRandom | None = None,
+        bill: Bill | None = None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
         self._random = random
         self._how: dict[str, Any] = {"overlap": overlap, "share": share, "steps_per_call": steps_per_call}
         tiles = engine == "tiles"
         self._vertices = tiles and (random is not None or control.traps)
-        self._bill: Bill | None = None
+        self.bill: Bill | None = None
         if tiles and not self._vertices:
-            self._bill = bill(block, target, accumulations, control, **self._how)
-        self._renewed: bool | None = None
+            self.bill = bill or bills.bill(block, target, accumulations, control, **self._how)
+        self.renewed: bool | None = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -82,12 +89,12 @@ class Runner:
         """The tiles' account of the last step, before any of one that is not skipped; None on the direct engine."""
         if self._machine is not None:
             return self._machine.profile
-        return None if self._bill is None else self._bill.profile(self._renewed)
+        return None if self.bill is None else self.bill.profile(self.renewed)
 
     @property
     def plan(self) -> BlockPlan | None:
         """Where the sums lie on the tiles; None on the direct engine."""
-        made = self._machine or self._bill
+        made = self._machine or self.bill
         return None if made is None else made.plan
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,14 +149,14 @@ class Runner:
                 self.rehearse(inputs, key, observer, among)
             return self._machine.feed(inputs, key)
         outputs = self.executable.feed(inputs, key, observer, among)
-        self._renewed = self.executable.renewed
+        self.renewed = self.executable.renewed
         return outputs
 
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several steps in one call of the machine, step i with key.fold_in(first + i)."""
         outputs = self._runs.feed_many(inputs, key, first)
         if self._machine is None:
-            self._renewed = self.executable.renewed
+            self.renewed = self.executable.renewed
         return outputs
 
     def rehearse(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ipu_core.compile.bill import Bill
 from ipu_core.errors import FloatingPointException
 from ipu_core.ir.amax_scales import fitting
 from ipu_core.ir.block import Array
@@ -130,6 +131,7 @@ class Prepared:
         intake: What it takes of each batch.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
+        bill: The tiles' account, once it is made; None: it is not yet, or there is none.
     """
 
     planned: PlannedStep
@@ -137,6 +139,7 @@ class Prepared:
     intake: Intake
     rate: Rate
     on_nonfinite: str
+    bill: Bill | None = None
 
 
 class Stepper:
@@ -156,13 +159,15 @@ class Stepper:
     """
 
     def __init__(self, prepared: Prepared, state: State, watching: Watching | None = None, cause: str = "") -> None:
-        self.prepared, self.watching, self.cause, self.hold = prepared, watching, cause, Hold()
+        self.watching, self.cause, self.hold = watching, cause, Hold()
         planned, on = prepared.planned, prepared.planned.execution
         random = read_random(planned.training.random, state.steps.key)
         self.runner = Runner(
             planned.block, on.target, planned.accumulations, planned.training.control, on.engine,
             overlap=on.overlap, share=on.reorder and random is None, steps_per_call=on.steps_per_call, random=random,
+            bill=prepared.bill,
         )  # fmt: skip
+        self.prepared = replace(prepared, bill=self.runner.bill)  # which copies and pickles take with them
         self.names = paths(prepared.tree)
         self._stops, self._traps = prepared.on_nonfinite == "stop", planned.training.control.traps
         self._branch = None if state.steps.scale is None else branch_of(planned.block)
@@ -187,7 +192,9 @@ class Stepper:
         self.runner.write([state.leaves[name] for name in self.names])
         if state.drawn:
             self.runner.draw_on(state.drawn)
-        self.steps = state.steps
+        self.steps = steps = state.steps
+        skipped = bool(steps.skipped) and steps.skipped[-1].step == steps.step - 1
+        self.runner.renewed = None if steps.step == 0 or steps.scale is None else not skipped
 
     def check(self, state: State) -> None:
         """Refuses what is no state of this training."""

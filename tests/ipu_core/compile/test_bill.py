@@ -17,6 +17,7 @@ from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.tracing import trace
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from tests.ipu_core.compile.lowering.test_operations import CASES
 from tests.ipu_core.engine.test_accountant import facts
@@ -59,7 +60,7 @@ def test_every_step_is_billed_as_its_vertices_and_has_their_bits(
     """Before it runs, when its branch is taken and when it is not."""
     how = dict(WAYS[way])
     block, inputs = step_of(precision, rounds, branch=branch, streamed=how.pop("streamed", ()))
-    orders = choose_accumulations(block, TARGET)
+    orders = choose_accumulations(block, OrderRule.of(TARGET))
     machine, direct = Machine.build(block, TARGET, orders, **how), Executable(block, orders)
     forget(monkeypatch)
     told = bill(block, TARGET, orders, **how)

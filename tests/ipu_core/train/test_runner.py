@@ -17,8 +17,8 @@ from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
-from ipu_core.train import runner as runner_module
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.runner import Runner
 from lowprec import Accumulation, Key
@@ -138,7 +138,7 @@ def test_a_call_of_several_steps_has_the_profile_of_its_last_one() -> None:
 def test_a_copy_compiles_nothing_anew(again: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made = loop(**SCALED)
     made.run(spoilt, 5)
-    monkeypatch.setattr(runner_module, "bill", nothing)
+    monkeypatch.setattr("ipu_core.compile.bill.bill", nothing)
     other = again(made)
     assert profile(other).to_json() == profile(made).to_json()
     assert other.words() == made.words()
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused_on_tiles_alone() -> None:
 def test_the_tiles_own_bits_are_not_the_keys() -> None:
     ideal = trace(lambda state, x: (state + x, x.sum()), np.ones(50, np.float32), np.ones(50, np.float32), carry=True)
     block = Precision.parse("fp16.16/stochastic").apply(ideal)
-    orders, control = choose_accumulations(block, TARGET), FloatingPointControl(esr=True)
+    orders, control = choose_accumulations(block, OrderRule.of(TARGET)), FloatingPointControl(esr=True)
     given = [np.full(50, 1e-4, v.type.format.dtype) for v in block.inputs]  # type: ignore[union-attr]
     made = Runner(block, TARGET, orders, control, "tiles", random=HardwareRandom((3, 4)))
     states = []

@@ -11,6 +11,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from tests.ipu_core.compile.lowering.test_operations import CASES
 
@@ -59,7 +60,7 @@ def test_vertices_have_the_bits_of_whole_arrays(way: Way) -> None:
             x if isinstance(var.type.format, str) else np.clip(x, -6e4, 6e4).astype(var.type.format.dtype)
             for x, var in zip(arrays, block.inputs, strict=True)
         ]
-        orders = choose_accumulations(ideal, target, block)
+        orders = choose_accumulations(ideal, OrderRule.of(target), block)
         machine, direct = Machine.build(block, target, orders, way.control), Executable(block, orders, way.control)
         for got, wanted in zip(machine.run(inputs, 3), direct.run(inputs, 3), strict=True):
             same = (got.dtype, got.shape, got.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
