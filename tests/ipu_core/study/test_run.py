@@ -212,7 +212,9 @@ def test_a_pipe_that_is_not_there_or_full_loses_progress_and_no_warning(tmp_path
         hold.set()
     assert report.unsaid == [{"warning": "full"}]
     assert 100 < len(heard) < 20_000
-    assert heard == [{"step": step} for step in range(len(heard))]
+    steps = [payload["step"] for payload in heard]
+    assert steps[0] == 0
+    assert steps == sorted(set(steps))  # the reader's own buffer may make room once more after some were lost
     assert not Path(path).exists()
 
 
