@@ -6,7 +6,7 @@ Each is one of torch.optim, so that its schedulers take it. Defaults are torch's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-@cache
+@lru_cache(maxsize=1)
 def _lamb() -> Any:
     torch = optional("torch", extra="torch")
 
