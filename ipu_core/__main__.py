@@ -38,7 +38,7 @@ from ipu_core.train import ENGINES, GENERATORS
 from lowprec import streams
 
 if TYPE_CHECKING:
-    from ipu_core.study.compare import Study
+    from ipu_core.study.results import Study
 
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()

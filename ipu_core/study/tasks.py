@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lowprec
@@ -23,18 +23,18 @@ class Task:
 
     Attributes:
         point: What to train.
-        saved: Where its unfinished state is kept.
-        data: The digest of the data that it must find.
+        saved: Where its unfinished state is kept; one found there is continued, bit for bit. None: nowhere.
+        data: The digest of the data that it must find; "": it is sent them.
         version: Of lowprec, which must be the worker's.
-        parameters: Where to write what was trained; None: nowhere.
-        state: Where to keep the state at its end; None: nowhere.
+        parameters: Where to write what was trained, as `checkpoint.save` does; None: nowhere.
+        state: Where to keep the state at its end, from which a longer training goes on; None: nowhere.
         again: The point's result is there from before; only its parameters, or what is watched, are wanted.
         watch: What is looked at, and where that is kept; None: nothing.
     """
 
     point: Point
-    saved: Path
-    data: str
+    saved: Path | None = None
+    data: str = ""
     version: str = lowprec.__version__
     parameters: Path | None = None
     state: Path | None = None
@@ -43,6 +43,16 @@ class Task:
 
     def __str__(self) -> str:
         return str(self.point)
+
+    def check(self, data: str = "") -> None:
+        """Refuses to be done by a process with another lowprec, or other data.
+
+        Raises:
+            ValueError: in words.
+        """
+        for what, there, here in (("lowprec", self.version, lowprec.__version__), ("data", self.data, data)):
+            if there != here:
+                raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
 
     @property
     def files(self) -> list[Path]:
@@ -63,7 +73,7 @@ class Task:
 
 def missing(
     store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int, *,
-    keep_parameters: bool, every: int | None,
+    keep_parameters: bool, watch: Watch | None,
 ) -> list[Task]:  # fmt: skip
     """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
 
@@ -80,7 +90,7 @@ def missing(
             parameters=place["parameters"] if keep_parameters else None,
             state=place["state"] if keep_parameters else None,
             again=point in finished,
-            watch=None if every is None else Watch(every, place["watch"]),
+            watch=None if watch is None else replace(watch, path=place["watch"]),
         )
         if not task.again or task.lacks(store, steps):
             tasks.append(task)

@@ -37,7 +37,7 @@ def recipe(steps: int) -> Recipe:
     """nanoGPT's: a warm-up of a sixth, then half a cosine from 1e-3 to 1e-4, beta2 0.99, decay 0.1, clipped to 1."""
     warm = max(1, steps // 6)
     schedule = WarmUp(Cosine(1e-3, max(1, steps - warm), 1e-4), warm)
-    return Recipe(AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0), steps, "direct")
+    return Recipe.of(steps, optimizer=AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0), engine="direct")
 
 
 class Trained(NamedTuple):

@@ -52,7 +52,7 @@ ROWS: dict[str, str] = {
 
 def train(row: str, size: Size, steps: int, seed: int) -> float:
     """The validation loss of a model in the precision of a row, in nats a byte."""
-    return byte_model.train(ROWS[row], Recipe(AdamW(RATE), steps, "direct"), size, seed).validation
+    return byte_model.train(ROWS[row], Recipe.of(steps, optimizer=AdamW(RATE), engine="direct"), size, seed).validation
 
 
 def measure(

@@ -53,7 +53,9 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model in the precision of a row."""
     precision, scale = ROWS[row]
     rate = UNIT_RATES["unit"] if Precision.parse(precision).unit_scaled else RATE
-    made = byte_model.train(precision, Recipe(AdamW(rate), steps, "direct", loss_scale=scale), size, seed)
+    made = byte_model.train(
+        precision, Recipe.of(steps, optimizer=AdamW(rate), engine="direct", loss_scale=scale), size, seed
+    )
     return Trained(made.validation, flushed(made.loop, made.batch))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ipu_core import Sgd, compare, nn
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.study.compare import Study
+from ipu_core.study.results import Study
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -97,13 +97,13 @@ def test_the_same_again_is_saved_and_another_study_is_not_mixed_with_it(tmp_path
     for name, change in {
         "batches.sha256": {"batches": [(x, 2 * y) for x, y in BATCHES]},
         "params.a.sha256": {"params": {**PARAMS, "a": 2 * PARAMS["a"]}},
-        "optimizer.lr": {"optimizer": Sgd(0.2)},
-        "target": {"target": Target("gc200", tiles=8)},
+        "training.optimizer.lr": {"optimizer": Sgd(0.2)},
+        "training.adder": {"target": Target("gc200", adder="pairwise")},
         "evaluate": {"evaluate": lambda params, precision: {"one": 1}},
     }.items():
         with pytest.raises(ValueError, match=rf"other settings \({name} "):
             run(["fp32.32"], **change).save(tmp_path)
-    with pytest.raises(ValueError, match=r"another order of sums \(0 forward dot a"):
+    with pytest.raises(ValueError, match=r"other settings \(training.accumulations not said there, "):
         run(["fp32.32"], accumulations={0: Accumulation(group=1)}).save(tmp_path)
     assert (tmp_path / "results.jsonl").read_bytes() == before
     assert run(["fp32.32"], steps=3).save(tmp_path, force=True) == tmp_path.with_name(f"{tmp_path.name}-2")
