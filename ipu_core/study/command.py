@@ -35,8 +35,7 @@ COMPARISON = "comparison.html"
 
 def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
     """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
-    training, execution = settings.values(problem)
-    return Recipe(training=training, execution=execution, steps=settings.steps)
+    return Recipe(training=settings.training(problem), execution=settings.execution(), steps=settings.steps)
 
 
 def study(

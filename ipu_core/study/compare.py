@@ -24,6 +24,7 @@ from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.values import described, digest
 from ipu_core.train.watch import Watch
+from lowprec.checks import expect_path
 
 LONGEST = 600  # characters of a description that stands in a manifest as it is
 
@@ -100,6 +101,8 @@ def compare(
         training, execution = options_of(execution=execution, precision=names[0], **options)
     else:
         training, execution = options_of(training, execution, **options)
+    if folder is not None:
+        expect_path("folder", folder)
     looks = None if watch is None else Watch.of(watch)
     if looks is not None and looks.path is not None:
         raise ValueError("watch: several points cannot be kept in one file: compare(folder=...) gives each its own")
@@ -114,8 +117,9 @@ def compare(
         what={name: _short(described(value)) for name, value in functions.items()},
         work=partial(_train, problem, recipe), precisions=names, seeds=tuple(range(seeds)), rehearsed=True,
     )  # fmt: skip
-    place = None if folder is None else Path(folder)
-    return drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=_say)[0]
+    return drive(
+        job, folder=None if folder is None else Path(folder), crew=executor or 1, threads=threads, watch=looks, say=_say
+    )[0]
 
 
 def _say(words: str) -> None:

@@ -124,7 +124,8 @@ def _in_folder(
 ) -> None:  # fmt: skip
     """Trains what a folder lacks, and writes there what shows all that it holds."""
     store.inspect()
-    points, held, steps = job.points, store.results(), job.recipe.steps
+    points, held = job.points, store.results()
+    steps = None if job.recipe.on_nonfinite == "stop" else job.recipe.steps
     made.results += [result for result in held if _point(result) in points]
     finished = set(map(_point, made.results))
     todo = missing(store, finished, points, job.data, steps, keep_parameters=keep_parameters, watch=watch)

@@ -9,7 +9,7 @@ import lowprec
 from ipu_core.train.values import digest
 
 MANIFEST = "manifest.json"
-ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
+ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"
 
 
 class OtherStudy(ValueError):

@@ -81,7 +81,6 @@ class Study:
                 or another version of lowprec.
         """
         with open_store(folder, self.settings, self.accumulations, self.trainings, force=force) as store:
-            store.trained_by(*self.executions)
             held = {(result["precision"], result["seed"]): result for result in store.results()}
             made = {(result["precision"], result["seed"]): result for result in self.results}
             for point in sorted(made.keys() & held.keys()):
@@ -94,6 +93,8 @@ class Study:
                 file = point_file(store.folder, "watch", name)
                 record.save(file)
                 store.keep([file])
+            if made.keys() - held.keys():
+                store.trained_by(*self.executions)
             for point, result in made.items():
                 if point not in held:
                     store.append(result)

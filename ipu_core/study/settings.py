@@ -99,17 +99,24 @@ class Settings:
         check_name("model", self.model, MODELS)
         if self.batch % self.micro_batches:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
-        self.values()
+        self._values()
 
-    def values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
-        """What decides the bits, in any precision, and where they are made.
+    def training(self, problem: Problem | None = None) -> Training:
+        """What decides the bits, in any precision.
 
         Args:
             problem: What is trained, which says the learning rates under u-muP's rules; None: those are not asked for.
 
         Raises:
-            ValueError: what one of the two refuses, or u-muP an optimiser.
+            ValueError: u-muP has no rules for the optimiser.
         """
+        return self._values(problem)[0]
+
+    def execution(self) -> Execution:
+        """Where they are made."""
+        return self._values()[1]
+
+    def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
         trainer = options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
         return options_of(
             optimizer=trainer if problem is None else self.scaling.optimizer(trainer, problem),
@@ -117,14 +124,6 @@ class Settings:
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
             recompute=self.recompute,
         )  # fmt: skip
-
-    def training(self, problem: Problem | None = None) -> Training:
-        """What decides the bits, see `values`."""
-        return self.values(problem)[0]
-
-    def execution(self) -> Execution:
-        """Where they are made."""
-        return self.values()[1]
 
     @property
     def scaling(self) -> Scaling:

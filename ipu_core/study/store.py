@@ -18,6 +18,7 @@ from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
 from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, read_manifest
 from ipu_core.study.settings import Point
+from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
 from ipu_core.train.values import canonical, digest
 from ipu_core.train.watch import Record
@@ -158,7 +159,8 @@ class Store:
         """Keeps where points are trained, in words, beside where others were."""
         if new := [words for words in executions if words not in self.executions]:
             self.executions = (*self.executions, *new)
-            self._write_manifest()
+            with writing(self.folder):
+                self._write_manifest()
 
     def inspect(self) -> None:
         """Looks for damaged files of finished points."""
@@ -308,8 +310,8 @@ def read_results(folder: str | Path) -> list[Result]:
 
 
 def agree(one: Result, other: Result) -> bool:
-    """Whether two results of a point say the same in all that both of them say, but for the time they took."""
-    names = (one.keys() & other.keys()) - {"seconds", "study"}
+    """Whether two results of a point say the same in all that both of them say, but for the time and where they ran."""
+    names = (one.keys() & other.keys()) - {"seconds", "study", *MACHINE}
     first, second = ({name: _finite(result[name]) for name in names} for result in (one, other))
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 

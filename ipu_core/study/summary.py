@@ -9,26 +9,12 @@ import numpy.typing as npt
 
 from ipu_core.train.table import Table
 
-OWN = frozenset(
-    [
-        "precision",
-        "rounding",
-        "seed",
-        "skipped_steps",
-        "not_finite_step",
-        "cycles_per_step",
-        "microseconds_per_step",
-        "tile_memory",
-        "accumulations",
-        "lost_updates",
-        "update_kept",
-        "lost_updates_by_step",
-        "seconds",
-        "losses",
-        "study",
-        "sha256",
-    ]
-)
+MACHINE = ("cycles_per_step", "microseconds_per_step", "tile_memory")
+"""What a result says of the modelled machine, and of no bit."""
+OWN = frozenset(MACHINE) | {
+    "precision", "rounding", "seed", "skipped_steps", "not_finite_step", "accumulations", "lost_updates", "update_kept",
+    "lost_updates_by_step", "seconds", "losses", "study", "sha256",
+}  # fmt: skip
 """What a result says beside its measures."""
 PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
@@ -117,7 +103,7 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
         tuple((result["seed"], result["not_finite_step"]) for result in group if "not_finite_step" in result),
         spread(result.get("lost_updates") for result in group),
         spread(result.get("update_kept") for result in group),
-        *(_common(group, figure) for figure in ("cycles_per_step", "microseconds_per_step", "tile_memory")),
+        *(_common(group, figure) for figure in MACHINE),
     )
 
 

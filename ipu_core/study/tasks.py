@@ -60,19 +60,19 @@ class Task:
         watched = None if self.watch is None else self.watch.path
         return [Path(path) for path in (self.parameters, self.state, watched) if path is not None]
 
-    def lacks(self, store: Store, steps: int) -> list[Path]:
-        """Of its files those that the folder has not, or not whole."""
+    def lacks(self, store: Store, steps: int | None) -> list[Path]:
+        """Of its files those that the folder has not, or not whole, after so many steps; None: it may end at any."""
         return [path for path in self.files if not store.whole(path) or not self._complete(path, steps)]
 
-    def _complete(self, path: Path, steps: int) -> bool:
+    def _complete(self, path: Path, steps: int | None) -> bool:
         """Whether a whole file, of what is watched, holds all the looks at a run of so many steps."""
-        if self.watch is None or path != self.watch.path:
+        if self.watch is None or path != self.watch.path or steps is None:
             return True
         return list(Record.read(path).steps) == list(range(0, steps, self.watch.every))
 
 
 def missing(
-    store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int, *,
+    store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int | None, *,
     keep_parameters: bool, watch: Watch | None,
 ) -> list[Task]:  # fmt: skip
     """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
@@ -98,14 +98,14 @@ def missing(
     return tasks
 
 
-def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int) -> list[str]:
+def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int | None) -> list[str]:
     """Makes room for what the tasks write: their damaged files are set aside.
 
     Args:
         store: Of the study, inspected.
         tasks: What is to be done.
         done, total: How many points were finished before, and how many there are.
-        steps: Of each point.
+        steps: Of each point; None: it may end at any.
 
     Returns:
         What there is to say of it, and of every damaged file, in lines.
