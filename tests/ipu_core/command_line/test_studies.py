@@ -57,6 +57,30 @@ def test_a_finished_study_is_not_run_again(finished: tuple[Path, str], capfd: py
     assert (folder / "results.jsonl").read_bytes() == before
 
 
+def test_a_study_goes_on_elsewhere_to_the_same_bits(
+    finished: tuple[Path, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Begun on tiles, with the figures of one chip, and finished on another's, with what else decides no bit."""
+    small, out = SMALL[:-2], ["--workers", "1", "--out", str(tmp_path)]
+    assert exit_code("study", *small, *TWO[:-1], "1", *out) == 0
+    more = ["--target", "bow", "--recompute", "--streamed", "params.*", "--overlap"]
+    assert exit_code("study", *small, *TWO, *more, *out) == 0
+    printed = capfd.readouterr().out
+    assert "2 of 4 points were finished before; 2 to go" in printed
+    assert (
+        "\n  tiles of gc200\n  tiles of bow; streamed params.*; transfers beside computation; recomputation\n"
+        in printed
+    )
+    assert all("cycles_per_step" in each for each in results(tmp_path))
+
+    def bits(folder: Path) -> Any:
+        return {(p["precision"], p["seed"]): (p["losses"], p["test_accuracy"]) for p in results(folder)}
+
+    assert bits(tmp_path) == bits(finished[0])
+    assert exit_code("study", *small, *TWO, "--target", "gc2", *out) == 2
+    assert 'other settings (training.family "mk2" there, "mk1" here)' in capfd.readouterr().err
+
+
 def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = finished
     for name in ("results.jsonl", "manifest.json"):

@@ -104,3 +104,7 @@ def test_train_goes_on_with_more_steps_to_the_same_bits(tmp_path: Path, capfd: p
     assert exit_code(*common, "--steps", "20", "--out", str(tmp_path / "a")) == 2
     assert "steps 30 there, 20 here" in capfd.readouterr().err
     assert exit_code(*common, "--steps", "40", "--schedule", "cosine", "--out", str(tmp_path / "b")) == 2
+    shorter = [*common, "--schedule", "cosine", "--out", str(tmp_path / "c"), "--steps"]
+    assert exit_code(*shorter, "12") == 0
+    assert exit_code(*shorter, "30") == 2  # whose first steps have other rates
+    assert "training.optimizer.lr.steps" in capfd.readouterr().err
