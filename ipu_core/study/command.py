@@ -142,7 +142,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     check_size(problem, how, [precision])
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
-    title = f"{models.title(tiled, task)}, {precision}"
+    title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
     names = {label(equation): (equation.role, equation.op) for equation in equations_of(loop.block)}
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
     if folder is not None:
@@ -212,7 +212,7 @@ def explain(
         words = str(blame(loop, batches, settings.steps, **limits))
     else:
         words = str(sensitivity(loop, batches, settings.steps, by))
-    text = f"{models.title(settings, task)}\n\n{words}"
+    text = f"{models.title(settings, task)}, {settings.execution()}\n\n{words}"
     print(text)
     if folder is not None:
         _write(folder, {REPORT: f"{text}\n"})

@@ -131,7 +131,7 @@ def _in_folder(
     todo = missing(store, finished, points, job.data, steps, keep_parameters=keep_parameters, watch=watch)
     store.sweep(map(str, map(_point, held)), {store.checkpoint(str(task)) for task in todo})
     plan_file = store.folder / "plan.txt"
-    say(f"{made.title}\n(how every product and sum is made, in every precision: {plan_file})\n")
+    say(f"{made.title}, {job.recipe.execution}\n(how every product and sum is made, in every precision: {plan_file})\n")
     for line in begin(store, todo, len(made.results), len(points), steps):
         say(line)
     if todo:

@@ -44,5 +44,4 @@ def title(settings: Settings, task: Task) -> str:
     schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
     groups = "".join(f", {group}" for group in settings.groups)
     training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}, batch {settings.batch}"
-    where = f"{settings.steps} steps, {settings.target} ({settings.engine})"
-    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {where}"
+    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {settings.steps} steps"

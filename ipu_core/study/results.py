@@ -63,8 +63,9 @@ class Study:
 
     def page(self) -> str:
         """Curves, table, plan and what was watched as one page of HTML, which needs no other file."""
+        how = {**self.settings, "trained on": "; ".join(self.executions)}
         return study_page(
-            self.title, self.table(), self.results, self.precisions, self.settings, self.plan, self.records, self.report
+            self.title, self.table(), self.results, self.precisions, how, self.plan, self.records, self.report
         )
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:

@@ -119,7 +119,7 @@ def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = 
     Args:
         summaries: A row each.
         title: Heads it.
-        executions: Where the points were trained, in words; several are said.
+        executions: Where the points were trained, in words.
     """
     names = dict.fromkeys(name for summary in summaries for name in summary.measures)
     columns: dict[str, list[str]] = {
@@ -138,6 +138,8 @@ def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = 
     if len(executions) > 1:
         notes += ["trained in several places, which changes no bit: figures of a machine stand where its seeds agree"]
         notes += [f"  {words}" for words in executions]
+    elif executions and "cycles/step" in kept:
+        notes += [f"cycles, time and memory: {executions[0]}"]
     return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), "\n".join(notes))
 
 

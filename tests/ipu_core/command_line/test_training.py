@@ -81,7 +81,8 @@ def test_precisions_that_the_chip_has_not_are_trained_by_default(
     printed, error = capfd.readouterr()
     said = "" if lacks is None else f"ipu-core: {precision} is trained on the direct engine: {lacks}\n"
     assert error.partition("1/1")[0] == said
-    assert f"{target} ({'tiles' if lacks is None else 'direct'})" in printed
+    assert f", {'tiles of' if lacks is None else 'direct engine, for'} {target}\n(how every product" in printed
+    assert (f"cycles, time and memory: tiles of {target}\n" in printed) == (lacks is None)
     assert exit_code(*words, "--engine", "tiles", "--out", str(tmp_path / "tiles")) == (0 if lacks is None else 2)
     assert "trained on the direct engine" not in capfd.readouterr().err
 
