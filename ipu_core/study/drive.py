@@ -126,10 +126,10 @@ def _in_folder(
     store.inspect()
     points, held = job.points, store.results()
     steps = None if job.recipe.on_nonfinite == "stop" else job.recipe.steps
-    made.results += [result for result in held if _point(result) in points]
-    finished = set(map(_point, made.results))
+    made.results += [result for result in held if Point.of(result) in points]
+    finished = set(map(Point.of, made.results))
     todo = missing(store, finished, points, job.data, steps, keep_parameters=keep_parameters, watch=watch)
-    store.sweep(map(str, map(_point, held)), {store.checkpoint(str(task)) for task in todo})
+    store.sweep(map(str, map(Point.of, held)), {store.checkpoint(str(task)) for task in todo})
     plan_file = store.folder / "plan.txt"
     say(f"{made.title}, {job.recipe.execution}\n(how every product and sum is made, in every precision: {plan_file})\n")
     for line in begin(store, todo, len(made.results), len(points), steps):
@@ -192,10 +192,6 @@ def _take_up(event: Event, made: Study, store: Store | None) -> None:
         made.listen(event)
     if task.saved is not None:
         task.saved.unlink(missing_ok=True)  # not before: what a kill loses until here goes on from it
-
-
-def _point(result: Mapping[str, Any]) -> Point:
-    return Point(str(result["precision"]), int(result["seed"]))
 
 
 def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import lowprec
 from ipu_core.study.files import point_file
 from ipu_core.study.manifest import MANIFEST, read_manifest
 from ipu_core.study.settings import Point
-from ipu_core.study.store import RESULTS, Result, Store, read_results
+from ipu_core.study.store import RESULTS, Store, read_results
 from ipu_core.train.values import canonical
 
 
@@ -38,7 +38,7 @@ def make_longer(
     if canonical(held) != canonical(here) or not before < wanted:
         return 0
     with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
-        states = [point_file(folder, "state", _point(result)) for result in read_results(folder)]
+        states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]
         if store.unknown:
             say(store.unknown_in_words())
         store.inspect()
@@ -57,12 +57,8 @@ def make_longer(
 
 def take_up(store: Store, points: list[Point]) -> None:
     """Puts the states of a shorter training where its points go on from."""
-    done = {str(_point(result)) for result in store.results()}
+    done = {str(Point.of(result)) for result in store.results()}
     for point in points:
         end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))
         if end.is_file() and not unfinished.exists() and str(point) not in done:
             shutil.copyfile(end, unfinished)
-
-
-def _point(result: Result) -> Point:
-    return Point(str(result["precision"]), int(result["seed"]))

@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def study_page(
         parts += ["<h2>What rounding did</h2>", _words()]
         worst = max(records, key=lambda point: records[point].harm().max(initial=0.0))
         parts += [_watched(point, record, opened=point == worst) for point, record in records.items()]
-    said = table(("setting", "value"), ((name, _brief(value)) for name, value in _laid_out(settings)))
+    said = table(("setting", "value"), ((name, _brief(value)) for name, value in settings.items()))
     parts += ["<h2>How it was trained</h2>", said, _folded("The plan of every sum", f"<pre>{html.escape(plan)}</pre>")]
     return page(title, parts, LIGHT, DARK, RULES)
 
@@ -83,15 +83,6 @@ def study_page(
 def _table(given: Table) -> str:
     note = f'<p class="note">{html.escape(given.note)}</p>' if given.note else ""
     return table(given.columns, given.rows) + note
-
-
-def _laid_out(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values, those of the Training one by one."""
-    for name, value in settings.items():
-        if name == "training":
-            yield from value.items()
-        else:
-            yield name, value
 
 
 def _brief(value: Any) -> str:

@@ -63,7 +63,8 @@ class Study:
 
     def page(self) -> str:
         """Curves, table, plan and what was watched as one page of HTML, which needs no other file."""
-        how = {**self.settings, "trained on": "; ".join(self.executions)}
+        how = {**self.settings, **self.settings.get("training", {}), "trained on": "; ".join(self.executions)}
+        how.pop("training", None)
         return study_page(
             self.title, self.table(), self.results, self.precisions, how, self.plan, self.records, self.report
         )
@@ -82,12 +83,11 @@ class Study:
                 or another version of lowprec.
         """
         with open_store(folder, self.settings, self.accumulations, self.trainings, force=force) as store:
-            held = {(result["precision"], result["seed"]): result for result in store.results()}
-            made = {(result["precision"], result["seed"]): result for result in self.results}
-            for point in sorted(made.keys() & held.keys()):
-                if not agree(made[point], held[point]):
+            held, made = ({Point.of(each): each for each in some} for some in (store.results(), self.results))
+            for point in made:
+                if point in held and not agree(made[point], held[point]):
                     raise ValueError(
-                        f"{store.folder} holds another result of {Point(*point)} (another loss or data): "
+                        f"{store.folder} holds another result of {point} (another loss or data): "
                         "choose another folder or remove that one"
                     )
             for name, record in self.records.items():

@@ -174,6 +174,11 @@ class Point:
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
 
+    @classmethod
+    def of(cls, result: Mapping[str, Any]) -> Self:
+        """Of which a result is."""
+        return cls(str(result["precision"]), int(result["seed"]))
+
     def __str__(self) -> str:
         return f"{self.precision} seed {self.seed}"
 

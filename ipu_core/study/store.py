@@ -206,7 +206,7 @@ class Store:
         """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""
         for result in self.results():
             for kind in KINDS:
-                path = point_file(self.folder, kind, Point(str(result["precision"]), int(result["seed"])))
+                path = point_file(self.folder, kind, Point.of(result))
                 if path.is_file():
                     self.unknown.append(path.name)
                     self._files[path.name] = checksum(path) or ""

@@ -131,7 +131,7 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
 
 def records(store: Store) -> dict[str, Record]:
     """What was watched of the points that a folder holds, where it is what was written and not empty (a full disk)."""
-    points = [Point(str(result["precision"]), int(result["seed"])) for result in store.results()]
+    points = map(Point.of, store.results())
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
     return {name: record for name, record in found.items() if len(record.steps)}
