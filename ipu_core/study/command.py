@@ -85,19 +85,16 @@ def study(
         work=functools.partial(run_task, settings.at_absolute_paths()), precisions=precisions, seeds=seeds,
         data=what["data_digest"],
     )  # fmt: skip
+    looks, say = None if watch is None else Watch(watch), functools.partial(print, flush=True)
     made, kept = drive(
         job, folder=folder, force=force, keep_parameters=keep_parameters, crew=executor or workers or _cores(),
-        threads=threads, watch=None if watch is None else Watch(watch), view=view, say=_say,
+        threads=threads, watch=looks, view=view, say=say,
     )  # fmt: skip
     assert kept is not None
     if made.results:
         print(made.table())
         _print_worst(made, job.points)
     return made, kept
-
-
-def _say(words: str) -> None:
-    print(words, flush=True)
 
 
 def _print_worst(made: Study, points: Sequence[Point]) -> None:

@@ -117,13 +117,8 @@ def compare(
         what={name: _short(described(value)) for name, value in functions.items()},
         work=partial(_train, problem, recipe), precisions=names, seeds=tuple(range(seeds)), rehearsed=True,
     )  # fmt: skip
-    return drive(
-        job, folder=None if folder is None else Path(folder), crew=executor or 1, threads=threads, watch=looks, say=_say
-    )[0]
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    place, say = None if folder is None else Path(folder), partial(print, file=sys.stderr, flush=True)
+    return drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=say)[0]
 
 
 def _train(problem: Problem, recipe: Recipe, task: Task, report: Report) -> dict[str, Any]:

@@ -66,9 +66,8 @@ class Job:
         words = "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
         if self.rehearsed and self.problem.evaluate is not None:
             how = self.recipe
-            direct = replace(how, training=replace(how.training, random="philox"))
-            direct = replace(direct, execution=replace(how.execution, engine="direct"))
-            first = make_loop(self.problem, direct, Point(precisions[0], 0))
+            bits, place = replace(how.training, random="philox"), replace(how.execution, engine="direct")
+            first = make_loop(self.problem, replace(how, training=bits, execution=place), Point(precisions[0], 0))
             measured(self.problem.evaluate, trained(first), precisions[0])
         return words
 
