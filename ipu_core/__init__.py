@@ -4,7 +4,8 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param), programs (Seque
            Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side
+training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
+           a Training says what decides the bits, an Execution where they are made
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported

@@ -94,7 +94,8 @@ class Target:
         streaming_memory: bytes of streaming memory, one chip's share of its system's; 0: the host's, without a figure.
         published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
         adder: how the AMP unit adds products, which no public source says: "sequential", "dot4" or "pairwise" (see
-            `lowprec.matmul`). The orders that are chosen for this target use it, so it decides bits.
+            `lowprec.matmul`). The orders of sums that are this target's own use it, and with them a `Training` that the
+            keyword `target=` says, so it decides bits.
 
     Raises:
         ValueError: unknown name or adder, or a figure out of range.

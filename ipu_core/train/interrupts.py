@@ -21,27 +21,30 @@ class Hold:
 
     def __init__(self) -> None:
         self._meant: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self._busy = False
+        self._busy = self._installed = False
         self._came: list[tuple[int, FrameType | None]] = []
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Listens to the signals within the context."""
-        if self._meant or threading.current_thread() is not threading.main_thread():
+        if self._installed or threading.current_thread() is not threading.main_thread():
             yield
             return
-        for number in HELD:
-            meant = signal.getsignal(number)
-            if callable(meant):  # not ignored, and its handler is Python's
-                self._meant[number] = meant
-                signal.signal(number, self._hear)
+        mine = list[signal.Signals]()
         try:
+            for number in HELD:
+                meant = signal.getsignal(number)
+                if callable(meant) and meant != self._hear:  # not ignored, and its handler is Python's
+                    self._meant[number] = meant
+                    mine.append(number)
+                    signal.signal(number, self._hear)
+            self._installed = True
             yield
         finally:
-            for held, meant in self._meant.items():
+            self._installed = False  # first: where a signal ends this too, the next time begins anew
+            for held in mine:
                 if signal.getsignal(held) == self._hear:  # a handler may have put another in its place
-                    signal.signal(held, meant)
-            self._meant = {}
+                    signal.signal(held, self._meant[held])
 
     def __enter__(self) -> None:
         self._busy = True

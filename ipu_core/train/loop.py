@@ -245,6 +245,10 @@ class TrainLoop:
             TypeError: no such state.
             ValueError: one of another training step.
         """
+        self._stepper.check(state)
+        self._resume(state)
+
+    def _resume(self, state: State) -> None:
         self._stepper.resume(state)
         self._run = None
 
@@ -303,7 +307,7 @@ class TrainLoop:
             TypeError: no arrays by name; masked elements.
             ValueError: the arrays are not those of this loop's state, there is no such step, or another history.
         """
-        self.resume(self.state.restored(arrays, step, history))
+        self._resume(self.state.restored(arrays, step, history))
 
     def save(self, path: str | Path) -> None:
         """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run, and

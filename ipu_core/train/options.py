@@ -306,7 +306,8 @@ def options_of(
         TypeError: an unknown keyword; one beside the value that it is a field of; no optimizer or precision.
         ValueError: what the two refuse, or refuse together.
     """
-    training, execution = _parsed(Training, training, execution, dict(options), Execution())
+    places = [field.name for field in fields(Execution)]
+    training, execution = _parsed(Training, training, execution, dict(options), Execution(), places)
     if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
         raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
     if training.draws_on_tiles and execution.engine != "tiles":
@@ -323,14 +324,19 @@ def prediction_of(
     training: Arithmetic | None, execution: Execution | None, usual: Execution, **options: Unpack[PredictionOptions]
 ) -> tuple[Arithmetic, Execution]:
     """As `options_of`, of a call that predicts, and runs as usual where nobody says."""
-    return _parsed(Arithmetic, training, execution, dict(options), usual)
+    return _parsed(Arithmetic, training, execution, dict(options), usual, ["engine", "target"])
 
 
 def _parsed(
-    kind: type[Bits], value: Bits | None, execution: Execution | None, given: dict[str, Any], usual: Execution
+    kind: type[Bits],
+    value: Bits | None,
+    execution: Execution | None,
+    given: dict[str, Any],
+    usual: Execution,
+    places: Sequence[str],
 ) -> tuple[Bits, Execution]:
-    """What decides the bits, and where they are made."""
-    own, places = ([field.name for field in fields(each)] for each in (kind, Execution))
+    """What decides the bits, and where they are made, of which these keywords are taken."""
+    own = [field.name for field in fields(kind)]
     if unknown := [name for name in given if name not in (*own, *places)]:
         _refuse_unknown(unknown[0], (*own, *places))
     for what, there, wanted, names in (("training", value, kind, own), ("execution", execution, Execution, places)):

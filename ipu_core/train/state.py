@@ -48,15 +48,15 @@ class Steps(NamedTuple):
     skipped: tuple[Skipped, ...] = ()
     not_finite: tuple[int, float] | None = None
 
-    def after(self, loss: float, overflown: tuple[str, ...] | None) -> Steps:
+    def after(self, loss: float, overflowed: tuple[str, ...] | None) -> Steps:
         """Those with one more, that had this loss, and these gradients not to be trusted; None: nobody looked."""
         scale, skipped, not_finite = self.scale, self.skipped, self.not_finite
         if not math.isfinite(loss) and not_finite is None:
             not_finite = self.step, loss
-        if scale is not None and overflown is not None:
-            if overflown:
-                skipped = (*skipped, Skipped(self.step, float(scale.value), overflown))
-            scale = scale.after(bool(overflown))
+        if scale is not None and overflowed is not None:
+            if overflowed:
+                skipped = (*skipped, Skipped(self.step, float(scale.value), overflowed))
+            scale = scale.after(bool(overflowed))
         return Steps(self.key, self.step + 1, scale, skipped, not_finite)
 
     def history(self) -> dict[str, Any]:
@@ -189,10 +189,13 @@ class Stepper:
             self.runner.draw_on(state.drawn)
         self.steps = state.steps
 
-    def resume(self, state: State) -> None:
-        """Goes on from a state of another time: what was seen of the steps after it is forgotten."""
+    def check(self, state: State) -> None:
+        """Refuses what is no state of this training."""
         expect(State, state=state)
         _check_alike(state.arrays(), self.state.arrays())
+
+    def resume(self, state: State) -> None:
+        """Goes on from a state of another time: what was seen of the steps after it is forgotten."""
         self.put(state)
         if self.watching is not None:
             self.watching.rewind(state.steps.step)
@@ -253,8 +256,8 @@ class Stepper:
     def _done(self, outputs: Sequence[Array]) -> float:
         """Keeps what a step that is done says; gives its loss."""
         loss = float(outputs[0])
-        overflown = None if self._branch is None else tuple(itertools.compress(self._branch.names, outputs[1]))
-        self.steps = self.steps.after(loss, overflown)
+        overflowed = None if self._branch is None else tuple(itertools.compress(self._branch.names, outputs[1]))
+        self.steps = self.steps.after(loss, overflowed)
         return loss
 
     @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,31 @@ def test_another_thread_listens_to_nothing() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_what_ends_the_listening_in_the_middle_is_made_good_the_next_time(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that comes while the handlers are put back, behind the first of them."""
+    hold, put = Hold(), signal.signal
+
+    def interrupted(which: int, handler: Any) -> Any:
+        before = put(which, handler)
+        if handler is come:
+            raise Came(which)
+        return before
+
+    with pytest.raises(Came), hold.installed():
+        monkeypatch.setattr(signal, "signal", interrupted)
+    monkeypatch.undo()
+    done = []
+
+    def work() -> None:
+        with hold:
+            signal.raise_signal(number)
+            done.append("whole")
+
+    with pytest.raises(Came), hold.installed():
+        work()
+    assert done == ["whole"]
+    assert signal.getsignal(number) is come

@@ -365,6 +365,7 @@ def test_predictions_take_the_orders_of_a_training() -> None:
     for more, words in (
         ({"precision": "fp16.32"}, "precision is a field of training"),
         ({"micro_batches": 2}, "no option 'micro_batches'; there are precision"),
+        ({"overlap": True}, "no option 'overlap'; there are .*order, engine, target$"),
     ):
         given: dict[str, Any] = more
         with pytest.raises(TypeError, match=words):
