@@ -88,8 +88,8 @@ def compare(
             8 bits.
 
     Raises:
-        ValueError: an unknown precision, engine or target, an empty list, a count below 1, what tracing refuses, or a
-            folder that cannot be written or holds another study.
+        ValueError: an unknown precision, engine or target, an empty list, a count below 1, several steps in one call,
+            what tracing refuses, or a folder that cannot be written or holds another study.
         TypeError: an unknown option, or one beside the value that it is a field of; no optimizer.
     """
     names = _names(precisions)

@@ -28,8 +28,7 @@ def problem(settings: Settings, task: Task) -> Problem:
         ValueError: the layers or the batch do not fit the data.
     """
     if isinstance(task, Text):
-        target = Target(settings.target)
-        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, target)
+        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, Target(settings.target))
     return CLASSIFIERS[settings.model](settings, task)
 
 

@@ -23,7 +23,7 @@ from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
 from ipu_core.study.settings import PRECISIONS, Point
-from ipu_core.study.summary import OWN
+from ipu_core.study.summary import MACHINE, OWN
 from ipu_core.study.tasks import Task
 from ipu_core.train import checkpoint
 from ipu_core.train.finite import in_words
@@ -334,15 +334,7 @@ def _sampled(step: int, steps: int) -> bool:
 
 def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
     profile = loop.profile
-    machine = (
-        {}
-        if profile is None
-        else {
-            "cycles_per_step": profile.cycles,
-            "microseconds_per_step": profile.microseconds,
-            "tile_memory": profile.memory.peak_bytes,
-        }
-    )
+    figures = () if profile is None else (profile.cycles, profile.microseconds, profile.memory.peak_bytes)
     skipped = {} if loop.loss_scale is None else {"skipped_steps": [each.step for each in loop.skipped]}
     broken = {} if loop.not_finite is None else {"not_finite_step": loop.not_finite[0]}
     return {
@@ -351,6 +343,6 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
         "seed": point.seed,
         **skipped,
         **broken,
-        **machine,
+        **dict(zip(MACHINE, figures, strict=False)),  # of no machine none
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
     }
