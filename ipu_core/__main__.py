@@ -38,7 +38,7 @@ from ipu_core.train import ENGINES, GENERATORS
 from lowprec import streams
 
 if TYPE_CHECKING:
-    from ipu_core.study.compare import Study
+    from ipu_core.study.results import Study
 
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
@@ -283,29 +283,26 @@ def _study(given: argparse.Namespace) -> int:
     settings = _settings(given, precisions)
     if given.executor is not None and given.workers is not None:
         raise ValueError("--workers are processes of this machine, an --executor has workers of its own: give one")
-    seeds = tuple(range(given.seeds))
-    with connected(given.executor) as executor, _view(settings, precisions, seeds) as view:
-        made, folder = study.command.study(
-            settings, precisions, seeds, given.out, given.workers, given.threads,
-            force=given.force, executor=executor, watch=given.watch, view=view,
-        )  # fmt: skip
-    return _finish(made, folder)
+    with connected(given.executor) as executor:
+        return _kept(given, settings, precisions, range(given.seeds), workers=given.workers, executor=executor)
 
 
 def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    settings = _settings(given, [precision])
-    with _view(settings, [precision], [given.seed]) as view:
+    return _kept(given, _settings(given, [precision]), (precision,), [given.seed], workers=1, keep_parameters=True)
+
+
+def _kept(
+    given: argparse.Namespace, settings: Settings, precisions: tuple[str, ...], seeds: Sequence[int], **more: Any
+) -> int:
+    """A study in its folder; its bars are shown before what trains its points is loaded."""
+    points = [str(Point(name, seed)) for seed in seeds for name in precisions]
+    with live.begun(settings.steps, points) as view:
         made, folder = study.command.study(
-            settings, (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
-            force=given.force, watch=given.watch, view=view,
+            settings, precisions, tuple(seeds), given.out, threads=given.threads, force=given.force, watch=given.watch,
+            view=view, **more,
         )  # fmt: skip
     return _finish(made, folder)
-
-
-def _view(settings: Settings, precisions: Sequence[str], seeds: Sequence[int]) -> live.View:
-    """The bars of a study, which are shown before what trains its points is loaded."""
-    return live.begun(settings.steps, [str(Point(name, seed)) for seed in seeds for name in precisions])
 
 
 def _profile(given: argparse.Namespace) -> int:

@@ -308,8 +308,8 @@ def _dot(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indi
 def _reduce_sum(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
     x, axes = operands[0], equation.params["axis"]
     kept = [axis for axis in range(x.ndim) if axis not in axes]
-    where = np.unravel_index(at, [x.shape[axis] for axis in kept])
-    taken = wide(x.transpose(*kept, *axes)[where], equation.inputs[0])
+    where = np.unravel_index(at, [1, *(x.shape[axis] for axis in kept)])  # a sum of everything has no axes
+    taken = wide(x.transpose(*kept, *axes)[None][where], equation.inputs[0])
     return at, taken.reshape(at.size, -1).sum(axis=1)
 
 

@@ -3,52 +3,39 @@
 import functools
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lowprec
 from ipu_core.compile.labels import label
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import refusal_in_words
 from ipu_core.ir.bodies import equations_of
 from ipu_core.report.html import comparison_to_html, to_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import to_chrome
-from ipu_core.study import live, models
+from ipu_core.study import models
 from ipu_core.study.blame import blame, sensitivity
-from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.drive import REPORT, Job, drive
 from ipu_core.study.files import check_writable, writing
 from ipu_core.study.live import View
-from ipu_core.study.longer import make_longer, take_up
-from ipu_core.study.point import Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
-from ipu_core.study.pool import Processes
-from ipu_core.study.run import Event, Report, Work, run_here, run_on
-from ipu_core.study.settings import PRECISIONS, Point, Settings
-from ipu_core.study.store import MANIFEST, Store, open_store
-from ipu_core.study.tasks import Task, begin, missing, records
-from ipu_core.target import Target
+from ipu_core.study.point import Problem, Recipe, check_size, make_loop, run_point
+from ipu_core.study.results import Study
+from ipu_core.study.run import Report
+from ipu_core.study.settings import Point, Settings
+from ipu_core.study.tasks import Task
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
+from ipu_core.train.watch import Watch
 
-REPORT = "blame.txt"
-"""A file of a study's folder whose text its page shows."""
 PROFILE = ("profile.json", "profile.html", "trace.json")
 COMPARISON = "comparison.html"
 
 
 def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
     """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
-    trainer = settings.trainer()
-    return Recipe(
-        trainer if problem is None else settings.scaling.optimizer(trainer, problem),
-        settings.steps, settings.engine, Target(settings.target),
-        settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap, settings.random,
-        recompute=settings.recompute,
-    )  # fmt: skip
+    return Recipe(training=settings.training(problem), execution=settings.execution(), steps=settings.steps)
 
 
 def study(
@@ -92,73 +79,25 @@ def study(
         OutOfTileMemory: a precision does not fit the target; nothing has been trained then.
     """
     task = models.load(settings)
-    record = settings.record(task)
-    problem = models.problem(settings, task)
-    points = [Point(name, seed) for seed in seeds for name in precisions]
-    how = recipe(settings, problem)
-    check_size(problem, how, precisions)  # before its sums are planned, which takes long where it is large
-    orders = orders_of_sums(problem, how)
-    before = make_longer(folder, record, orders) if keep_parameters else 0
-    with open_store(folder, record, orders, force=force) as store:
-        if keep_parameters:
-            take_up(store, points)
-        if before:
-            print(f"{folder} holds {before} steps of this training: it goes on from there\n")
-        held = store.results()
-        store.inspect()
-        everything = _with_held(precisions, held)
-        made = Study(models.title(settings, task), precisions, record)
-        made.results += [result for result in held if _wanted(result, precisions, seeds)]
-        finished = {Point(result["precision"], result["seed"]) for result in made.results}
-        todo = missing(
-            store, finished, points, record["data_digest"], settings.steps,
-            keep_parameters=keep_parameters, every=watch,
-        )  # fmt: skip
-        wanted = {store.checkpoint(str(task)) for task in todo}
-        store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
-        if store.folder != folder:
-            print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
-        plan_file = store.folder / "plan.txt"
-        print(f"{made.title}\n(how every product and sum is made, in every precision: {plan_file})\n")
-        for line in begin(store, todo, len(made.results), len(points), settings.steps):
-            print(line)
-        sys.stdout.flush()
-        work = functools.partial(run_task, settings.at_absolute_paths())
-        plan = functools.partial(plan_in_words, problem, how, everything)
-        _train(
-            made, store, plan, work, todo, executor or workers or _cores(), threads,
-            view or live.begun(settings.steps, list(map(str, points))),
-        )  # fmt: skip
-        if made.results:
-            whole = replace(made, precisions=everything, results=store.results())
-            whole = replace(whole, records=records(store), report=_report(store))
-            try:
-                print(made.table())
-            finally:  # who reads what is printed may be gone
-                made.unwritten |= whole.write(store)
-            _print_worst(whole, points)
-        for each in todo:
-            for path in each.lacks(store, settings.steps) if str(each) not in made.failures else ():
-                made.unwritten.setdefault(path.name, "the same command makes it again")
-        return made, store.folder
+    problem, what = models.problem(settings, task), settings.record(task)
+    job = Job(
+        title=models.title(settings, task), problem=problem, recipe=recipe(settings, problem), what=what,
+        work=functools.partial(run_task, settings.at_absolute_paths()), precisions=precisions, seeds=seeds,
+        data=what["data_digest"],
+    )  # fmt: skip
+    looks, say = None if watch is None else Watch(watch), functools.partial(print, flush=True)
+    made, kept = drive(
+        job, folder=folder, force=force, keep_parameters=keep_parameters, crew=executor or workers or _cores(),
+        threads=threads, watch=looks, view=view, say=say,
+    )  # fmt: skip
+    assert kept is not None
+    if made.results:
+        print(made.table())
+        _print_worst(made, job.points)
+    return made, kept
 
 
-def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The precisions asked for, and where a folder holds others all of them, the usual ones first."""
-    others = [result["precision"] for result in held]
-    if set(others) <= set(precisions):
-        return precisions
-    names = dict.fromkeys([*others, *precisions])
-    return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
-
-
-def _report(store: Store) -> str:
-    """What somebody put beside the results to say why they are as they are."""
-    path = store.folder / REPORT
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _print_worst(made: Study, points: list[Point]) -> None:
+def _print_worst(made: Study, points: Sequence[Point]) -> None:
     """The worst values of each precision that was watched, of its first seed."""
     shown = set[str]()
     for point in points:
@@ -168,47 +107,6 @@ def _print_worst(made: Study, points: list[Point]) -> None:
             print(f"\n{record.table(title=f'worst values of {point}')}")
 
 
-def _train(
-    made: Study, store: Store, plan: Callable[[], str], work: Work, todo: list[Task], workers: int | Executor,
-    threads: int, view: View,
-) -> None:  # fmt: skip
-    """Plans, then trains, behind the bars."""
-    done = len(made.results) - sum(task.again for task in todo)
-    view.know(made.table, done + len(todo), done, [str(task) for task in todo])
-    with view:
-        made.plan = plan()
-        made.unwritten |= store.write_all({"plan.txt": made.plan})
-
-        def listen(event: Event) -> None:
-            done = event.kind == "done"
-            if done:
-                _keep(store, event.item, made)
-            if not (done and event.item.again):
-                if done:
-                    store.append(event.payload)
-                made.listen(event)
-            if done:
-                event.item.saved.unlink(missing_ok=True)  # not before: what a kill loses until here goes on from it
-            view(event)
-
-        if isinstance(workers, Executor):
-            run_on(workers, work, todo, listen, threads)
-        elif min(workers, len(todo)) > 1:
-            with Processes(min(workers, len(todo))) as pool:
-                pool.start()
-                run_on(pool, work, todo, listen, threads)
-        else:
-            run_here(work, todo, listen, threads)
-
-
-def _keep(store: Store, task: Task, made: Study) -> None:
-    """Keeps the checksums of a point's files; that the manifest cannot be written costs no point."""
-    try:
-        store.keep(task.files)
-    except OSError as error:
-        made.unwritten[MANIFEST] = refusal_in_words(error)
-
-
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
     """Trains one point; what a worker process does.
 
@@ -216,14 +114,9 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
         ValueError: this process has another version of lowprec or other data than the study.
     """
     loaded = models.load(settings)
-    for what, there, here in (("lowprec", task.version, lowprec.__version__), ("data", task.data, loaded.digest())):
-        if there != here:
-            raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
+    task.check(loaded.digest())
     problem = models.problem(settings, loaded)
-    return run_point(
-        problem, recipe(settings, problem), task.point, report,
-        saved=task.saved, parameters=task.parameters, state=task.state, watch=task.watch,
-    )  # fmt: skip
+    return run_point(problem, recipe(settings, problem), task, report)
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:
@@ -246,7 +139,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     check_size(problem, how, [precision])
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
-    title = f"{models.title(tiled, task)}, {precision}"
+    title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
     names = {label(equation): (equation.role, equation.op) for equation in equations_of(loop.block)}
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
     if folder is not None:
@@ -316,7 +209,7 @@ def explain(
         words = str(blame(loop, batches, settings.steps, **limits))
     else:
         words = str(sensitivity(loop, batches, settings.steps, by))
-    text = f"{models.title(settings, task)}\n\n{words}"
+    text = f"{models.title(settings, task)}, {settings.execution()}\n\n{words}"
     print(text)
     if folder is not None:
         _write(folder, {REPORT: f"{text}\n"})
@@ -328,10 +221,6 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
         for name, text in texts.items():
             with replacing(folder / name) as draft:
                 draft.write_text(text, encoding="utf-8")
-
-
-def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:
-    return result["precision"] in precisions and result["seed"] in seeds
 
 
 def _cores() -> int:

@@ -35,28 +35,22 @@ class View(Protocol):
 
 
 def begun(steps: int, waiting: Sequence[str]) -> View:
-    """The view that fits, of points of which `View.know` will say later how many were finished before."""
-    return choose(lambda: Table("", (), ()), len(waiting), 0, steps, waiting)
-
-
-def choose(make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> View:
     """The view that fits: a notebook's cell, a terminal with rich, or plain lines on standard error.
 
     Args:
-        make_table: Gives the table of the points finished so far.
-        points: Points in all.
-        done: Points finished before.
         steps: Steps of each point.
-        waiting: Names of the points to come, which have a bar from the first moment on.
+        waiting: Names of the points to come, which have a bar from the first moment on; `View.know` will say later how
+            many were finished before.
     """
+    given = (lambda: Table("", (), ())), len(waiting), 0, steps
     if _in_notebook():
-        return Notebook(make_table, points, done, steps, waiting)
+        return Notebook(*given, waiting)
     if sys.stderr.isatty() and os.environ.get("TERM") not in DUMB:
         try:
-            return Terminal(make_table, points, done, steps, waiting)
+            return Terminal(*given, waiting)
         except ImportError:
             pass
-    return Lines(points, done, steps)
+    return Lines(len(waiting), 0, steps)
 
 
 class Lines:

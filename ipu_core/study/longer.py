@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import lowprec
 from ipu_core.study.files import point_file
+from ipu_core.study.manifest import MANIFEST, read_manifest
 from ipu_core.study.settings import Point
-from ipu_core.study.store import MANIFEST, RESULTS, Result, Store, read_manifest, read_results
+from ipu_core.study.store import RESULTS, Store, read_results
+from ipu_core.train.values import canonical
 
 
-def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str]) -> int:
+def make_longer(
+    folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], say: Callable[[str], None]
+) -> int:
     """Sets the results of fewer steps aside, as results-STEPS.jsonl, so that a training of more goes on from their end.
 
-    That is done where nothing but the number of steps differs, no schedule depends on it, and every end was kept.
+    That is done where nothing but the number of steps differs, on which no schedule depends then, and every end was
+    kept.
 
     Returns:
         The steps of those results; 0 where there are none, and everything stays as it is.
@@ -25,17 +30,17 @@ def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mappin
     Raises:
         ValueError: the state at an end is damaged.
     """
-    if not (folder / MANIFEST).is_file() or settings["schedule"].partition("/")[0] != "constant":
+    if not (folder / MANIFEST).is_file():
         return 0
-    held = read_manifest(folder)
+    held = read_manifest(folder).basis
     before, wanted = held["settings"].get("steps"), settings["steps"]
     here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
-    if held != here or not before < wanted:
+    if canonical(held) != canonical(here) or not before < wanted:
         return 0
     with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
-        states = [point_file(folder, "state", _point(result)) for result in read_results(folder)]
+        states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]
         if store.unknown:
-            print(store.unknown_in_words())
+            say(store.unknown_in_words())
         store.inspect()
         if damaged := [state for state in states if state.name in store.damaged]:
             raise ValueError(
@@ -52,12 +57,8 @@ def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mappin
 
 def take_up(store: Store, points: list[Point]) -> None:
     """Puts the states of a shorter training where its points go on from."""
-    done = {str(_point(result)) for result in store.results()}
+    done = {str(Point.of(result)) for result in store.results()}
     for point in points:
         end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))
         if end.is_file() and not unfinished.exists() and str(point) not in done:
             shutil.copyfile(end, unfinished)
-
-
-def _point(result: Result) -> Point:
-    return Point(str(result["precision"]), int(result["seed"]))

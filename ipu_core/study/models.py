@@ -28,8 +28,7 @@ def problem(settings: Settings, task: Task) -> Problem:
         ValueError: the layers or the batch do not fit the data.
     """
     if isinstance(task, Text):
-        target = Target(settings.target)
-        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, target)
+        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, Target(settings.target))
     return CLASSIFIERS[settings.model](settings, task)
 
 
@@ -44,5 +43,4 @@ def title(settings: Settings, task: Task) -> str:
     schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
     groups = "".join(f", {group}" for group in settings.groups)
     training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}, batch {settings.batch}"
-    where = f"{settings.steps} steps, {settings.target} ({settings.engine})"
-    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {where}"
+    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {settings.steps} steps"

@@ -7,9 +7,9 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,20 +20,20 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.plan.orders import RULE, OrderRule
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
-from ipu_core.study.settings import Point
-from ipu_core.study.summary import OWN
-from ipu_core.target import Target
+from ipu_core.study.settings import PRECISIONS, Point
+from ipu_core.study.summary import MACHINE, OWN
+from ipu_core.study.tasks import Task
 from ipu_core.train import checkpoint
 from ipu_core.train.finite import in_words
+from ipu_core.train.keywords import SharedOptions
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.step import step_block
 from ipu_core.train.units import in_units
 from ipu_core.train.watch import Watch
-from lowprec import Accumulation, Key
+from lowprec import Key
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
 RECORD = "record"
@@ -79,49 +79,62 @@ class Problem:
         return None if self.state is None else self.state(seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How it is trained, the same for every point; the fields are arguments of `TrainLoop`."""
+    """How the points are trained.
 
-    optimizer: Optimiser
+    Attributes:
+        training: What decides their bits, in any precision: each point has its own.
+        execution: Where they are trained.
+        steps: Updates of each.
+        on_nonfinite: What is done about a loss that is infinite or NaN: "warn" or "stop".
+
+    Raises:
+        ValueError: several steps in one call, or something else to do about such a loss.
+    """
+
+    training: Training
+    execution: Execution
     steps: int
-    engine: str = "tiles"
-    target: Target = field(default_factory=Target)
-    micro_batches: int = 1
-    loss_scale: float | str | None = None
-    streamed: tuple[str, ...] = ()
-    overlap: bool = False
-    random: str = "philox"
     on_nonfinite: str = "warn"
-    recompute: bool | float = False
+
+    def __post_init__(self) -> None:
+        if self.on_nonfinite not in ("warn", "stop"):
+            raise ValueError(f"on_nonfinite must be 'warn' or 'stop', not {self.on_nonfinite!r}")
+        if (calls := self.execution.steps_per_call) > 1:
+            raise ValueError(f"a study trains step by step, and tells of each: steps_per_call must be 1, not {calls}")
+
+    @classmethod
+    def of(cls, steps: int, *, on_nonfinite: str = "warn", **options: Unpack[SharedOptions]) -> Recipe:
+        """One of the keywords that are fields of the two, but the precision."""
+        training, execution = options_of(precision=PRECISIONS[0], **options)
+        return cls(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
+
+    def trainings(self, precisions: Sequence[str]) -> dict[str, str]:
+        """The digest of the Training of each precision."""
+        own = {name: replace(self.training, precision=Precision.parse(name)) for name in precisions}
+        return {name: training.digest(self.execution) for name, training in own.items()}
+
+    def record(self) -> dict[str, Any]:
+        """What decides the bits of all points, as JSON values."""
+        training = self.training.record()
+        del training["precision"]
+        stops = {} if self.on_nonfinite == "warn" else {"on_nonfinite": self.on_nonfinite}
+        tiles = {"execution": self.execution.record()} if self.training.draws_on_tiles else {}
+        return {"steps": self.steps, **stops, "training": training, **tiles}
 
 
-def make_loop(
-    problem: Problem,
-    recipe: Recipe,
-    point: Point,
-    accumulations: Mapping[int, Accumulation] | None = None,
-    watch: Watch | None = None,
-) -> TrainLoop:
+def make_loop(problem: Problem, recipe: Recipe, point: Point, watch: Watch | None = None) -> TrainLoop:
     """The training loop of a point, at step 0."""
-    precision = Precision.parse(point.precision)
-    problem = problem.under(precision)
+    training = replace(recipe.training, precision=Precision.parse(point.precision))
+    problem = problem.under(training.precision)
     return TrainLoop(
         problem.loss,
         problem.params(point.seed),
         problem.batches(point.seed)(0),
-        optimizer=recipe.optimizer,
-        precision=precision,
-        engine=recipe.engine,
-        target=recipe.target,
+        training=training,
+        execution=recipe.execution,
         key=Key(point.seed),
-        accumulations=accumulations,
-        micro_batches=recipe.micro_batches,
-        loss_scale=recipe.loss_scale,
-        streamed=recipe.streamed,
-        overlap=recipe.overlap,
-        random=recipe.random,
-        recompute=recipe.recompute,
         model_state=problem.initial_state(point.seed),
         watch=watch,
         on_nonfinite="stop" if recipe.on_nonfinite == "stop" else "ignore",  # else it is said by the point
@@ -140,37 +153,34 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
     Raises:
         OutOfTileMemory: the values of one training step alone need more than a tile has.
     """
-    if problem.shapes is None or recipe.engine != "tiles":
+    if problem.shapes is None or recipe.execution.engine != "tiles":
         return
-    ideal = _ideal_step(problem, recipe)
+    ideal, target = _ideal_step(problem, recipe.training), recipe.execution.target
     for name in precisions:
-        check_room(scheduled(Precision.parse(name).apply(ideal), recipe.target), recipe.target)
+        check_room(scheduled(Precision.parse(name).apply(ideal), target), target)
 
 
-def orders_of_sums(
-    problem: Problem, recipe: Recipe, accumulations: Mapping[int, Accumulation] | None = None
-) -> dict[str, str]:
+def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:
     """The digest of the order of every product and sum of a step, by its name, before a precision is applied.
 
     Orders that nobody stated stand with the version of their rule, as "rule".
     """
-    ideal = _ideal_step(problem, recipe)
-    orders = choose_accumulations(ideal, OrderRule.of(recipe.target)) if accumulations is None else accumulations
+    ideal, stated = _ideal_step(problem, training), training.accumulations
+    orders = choose_accumulations(ideal, training.rule) if stated is None else stated
     named = {
         f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
         for equation in equations_of(ideal)
         if (order := orders.get(equation.number)) is not None
     }
-    return {"rule": RULE, **named} if accumulations is None else named
+    return {"rule": training.order, **named} if stated is None else named
 
 
-def _ideal_step(problem: Problem, recipe: Recipe) -> Block:
+def _ideal_step(problem: Problem, training: Training) -> Block:
     """The step before a precision is applied, traced without making the parameters if their shapes are known."""
     params = problem.params(0) if problem.shapes is None else problem.shapes
-    state = problem.initial_state(0)
     return step_block(
-        problem.loss, recipe.optimizer, params, problem.batches(0)(0), model_state=state,
-        micro_batches=recipe.micro_batches, scaled=recipe.loss_scale is not None,
+        problem.loss, training.optimizer, params, problem.batches(0)(0), model_state=problem.initial_state(0),
+        micro_batches=training.micro_batches, scaled=training.loss_scale is not None,
     )  # fmt: skip
 
 
@@ -179,38 +189,24 @@ def stand_in(*shape: int, zero: bool = False) -> Array:
     return np.broadcast_to(np.float32(0 if zero else 1), shape)
 
 
-def run_point(
-    problem: Problem,
-    recipe: Recipe,
-    point: Point,
-    report: Report,
-    *,
-    accumulations: Mapping[int, Accumulation] | None = None,
-    saved: Path | None = None,
-    parameters: Path | None = None,
-    watch: Watch | None = None,
-    state: Path | None = None,
-) -> dict[str, Any]:
+def run_point(problem: Problem, recipe: Recipe, task: Task, report: Report) -> dict[str, Any]:
     """Trains one point and measures it.
 
     Args:
-        problem, recipe, point: What, how, and in which precision and with which seed.
+        problem, recipe: What, and how.
+        task: In which precision, with which seed, and where to keep what; the caller removes its checkpoint once the
+            result is kept.
         report: Called after the first step and then a few times a second with {"step", "loss"}, and with {"warning"}
             if a file cannot be written (the point goes on without) and at the first loss that is not finite.
-        accumulations: The order of every sum, by equation; None: the same choice for all precisions.
-        saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
-            it once the result is kept.
-        parameters: Where to write the trained parameters, as `checkpoint.save` does.
-        watch: What is looked at while it trains; None: nothing.
-        state: Where to keep the checkpoint at the end, from which a longer training goes on.
 
     Returns:
         The object that becomes a line of results.jsonl; beside its fields, where what was watched is in no file, that
         `Record` as RECORD.
     """
-    loop = make_loop(problem, recipe, point, accumulations, watch)
+    point, watch = task.point, task.watch
+    loop = make_loop(problem, recipe, point, watch)
     batches = problem.batches(point.seed)
-    progress = _Progress(loop, saved)
+    progress = _Progress(loop, task.saved)
     with loop.whole_steps():
         for step in range(loop.step, recipe.steps):
             batch = batches(step)
@@ -225,14 +221,14 @@ def run_point(
             progress.tick(report)
     result = trained(loop)
     measures = measured(problem.evaluate, result, point.precision)
-    if parameters is not None:
+    if task.parameters is not None:
         leaves, tree = flatten(result)
         try:
-            checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+            checkpoint.save(task.parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
         except OSError as error:
-            report({"warning": f"no parameters could be written to {parameters}: {error.strerror or error}"})
-    if state is not None:
-        progress.keep(state, report)
+            report({"warning": f"no parameters could be written to {task.parameters}: {error.strerror or error}"})
+    if task.state is not None:
+        progress.keep(task.state, report)
     seen = {} if watch is None or watch.path is not None else {RECORD: loop.watched}
     return {**_describe(point, loop), **measures, **progress.measures(), **seen}
 
@@ -338,15 +334,7 @@ def _sampled(step: int, steps: int) -> bool:
 
 def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
     profile = loop.profile
-    machine = (
-        {}
-        if profile is None
-        else {
-            "cycles_per_step": profile.cycles,
-            "microseconds_per_step": profile.microseconds,
-            "tile_memory": profile.memory.peak_bytes,
-        }
-    )
+    figures = () if profile is None else (profile.cycles, profile.microseconds, profile.memory.peak_bytes)
     skipped = {} if loop.loss_scale is None else {"skipped_steps": [each.step for each in loop.skipped]}
     broken = {} if loop.not_finite is None else {"not_finite_step": loop.not_finite[0]}
     return {
@@ -355,6 +343,6 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
         "seed": point.seed,
         **skipped,
         **broken,
-        **machine,
+        **dict(zip(MACHINE, figures, strict=False)),  # of no machine none
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
     }

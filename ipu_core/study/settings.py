@@ -1,9 +1,11 @@
 """What a study is asked to do, as data: every field checked with a message that says what is allowed."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,14 +16,14 @@ from ipu_core.study.options import check_name
 from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
-from ipu_core.train import ENGINES, GENERATORS
-from ipu_core.train.arguments import check_share
 from ipu_core.train.data import Dataset
-from ipu_core.train.optim import Optimiser
-from ipu_core.train.scaling import Scale
+from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.text import Text
 from lowprec import BlockFormat
 from lowprec import float32 as FLOAT32
+
+if TYPE_CHECKING:
+    from ipu_core.study.point import Problem
 
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
@@ -57,7 +59,8 @@ class Settings:
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm) or "lm" (a transformer over bytes).
-        micro_batches, loss_scale, streamed, overlap, random, recompute: As `TrainLoop` takes them.
+        micro_batches, loss_scale, random: As a `Training` takes them.
+        streamed, overlap, recompute: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
@@ -93,20 +96,34 @@ class Settings:
             check_count(name, getattr(self, name))
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
-        check_name("engine", self.engine, ENGINES)
         check_name("model", self.model, MODELS)
-        check_name("random", self.random, GENERATORS)
-        check_share(self.recompute)
-        if self.loss_scale is not None:
-            Scale.of(self.loss_scale)
         if self.batch % self.micro_batches:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
-        self.trainer()
-        Target(self.target)
+        self._values()
 
-    def trainer(self) -> Optimiser:
-        """The optimiser, with its schedule and groups."""
-        return options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+    def training(self, problem: Problem | None = None) -> Training:
+        """What decides the bits, in any precision.
+
+        Args:
+            problem: What is trained, which says the learning rates under u-muP's rules; None: those are not asked for.
+
+        Raises:
+            ValueError: u-muP has no rules for the optimiser.
+        """
+        return self._values(problem)[0]
+
+    def execution(self) -> Execution:
+        """Where they are made."""
+        return self._values()[1]
+
+    def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
+        trainer = options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+        return options_of(
+            optimizer=trainer if problem is None else self.scaling.optimizer(trainer, problem),
+            precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
+            engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
+            recompute=self.recompute,
+        )  # fmt: skip
 
     @property
     def scaling(self) -> Scaling:
@@ -136,18 +153,14 @@ class Settings:
         return self.layers
 
     def record(self, data: Dataset | Text) -> dict[str, Any]:
-        """What decides a point's results, as JSON values: what must agree for a study to be resumed.
+        """What is trained, as JSON values: what must agree for a study to be resumed, besides how that is done.
 
         Data count by name and contents, wherever their file lies.
         """
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        del plain["text"], plain["layers"], plain["language_model"]
-        for name, usual in (("random", "philox"), ("recompute", False), ("unit_scaled", False), ("mup", False)):
-            if plain[name] == usual:
-                del plain[name]
-        lists = {"groups": list(self.groups), "streamed": list(self.streamed)}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
-        return {**plain, **lists, "data": data.name, **model, "data_digest": data.digest()}
+        scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
+        said = {"model": self.model, "batch": self.batch, **scaled}
+        return {**said, "data": data.name, **model, "data_digest": data.digest()}
 
 
 @dataclass(frozen=True)
@@ -160,6 +173,11 @@ class Point:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
+
+    @classmethod
+    def of(cls, result: Mapping[str, Any]) -> Self:
+        """Of which a result is."""
+        return cls(str(result["precision"]), int(result["seed"]))
 
     def __str__(self) -> str:
         return f"{self.precision} seed {self.seed}"

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -16,20 +16,16 @@ from typing import Any, NoReturn, Self
 import lowprec
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
+from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, read_manifest
 from ipu_core.study.settings import Point
+from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
-from ipu_core.train.values import digest
+from ipu_core.train.values import canonical, digest
 from ipu_core.train.watch import Record
 
 RESULTS = "results.jsonl"
-MANIFEST = "manifest.json"
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of
-ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
 Result = dict[str, Any]
-
-
-class OtherStudy(ValueError):
-    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
 
 
 class Store:
@@ -43,25 +39,30 @@ class Store:
         folder: Where it is.
         damaged: Names of files of finished points that are not what was written, as far as `inspect` has seen.
         unknown: Names of files whose checksums an older lowprec has not kept: they were taken as they were found.
+        executions: Where its points were trained, in words; that decides no bit.
 
     Args:
         folder: Created if it is not there.
         settings: What must be equal for results to belong together; JSON values.
         accumulations: The digest of the order of every sum, by name: these must be equal too.
+        trainings: The digest of the `Training` of each precision: equal where the folder holds the precision.
 
     Raises:
-        OtherStudy: the folder holds a study with other settings or orders, of another version of lowprec, or damaged.
+        OtherStudy: the folder holds a study with other settings, orders or Trainings, of another version of lowprec,
+            or damaged.
         ValueError: the folder cannot be written or is in use.
     """
 
     def __init__(
-        self, folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str] | None = None
-    ) -> None:
+        self, folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str] | None = None,
+        trainings: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.folder = Path(folder)
         basis = {"lowprec": lowprec.__version__, "settings": settings, "accumulations": accumulations or {}}
         self._basis = json.loads(json.dumps(basis))
         self.digest = digest(self._basis)
         self._files: dict[str, str] = {}
+        self._trainings, self.executions = dict(trainings or {}), tuple[str, ...]()
         self.damaged, self.unknown = set[str](), list[str]()
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +155,13 @@ class Store:
             self.damaged -= found.keys()
             self._write_manifest()
 
+    def trained_by(self, *executions: str) -> None:
+        """Keeps where points are trained, in words, beside where others were."""
+        if new := [words for words in executions if words not in self.executions]:
+            self.executions = (*self.executions, *new)
+            with writing(self.folder):
+                self._write_manifest()
+
     def inspect(self) -> None:
         """Looks for damaged files of finished points."""
         self.damaged = {
@@ -190,14 +198,15 @@ class Store:
         sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))
 
     def _write_manifest(self) -> None:
-        whole = {"study": self.digest, **self._basis, "files": self._files}
+        beside = {"trainings": self._trainings, "executions": self.executions, "files": self._files}
+        whole = {"study": self.digest, **self._basis, **beside}
         self.write_text(MANIFEST, json.dumps(whole, indent=2) + "\n")
 
     def _take_unknown(self) -> None:
         """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""
         for result in self.results():
             for kind in KINDS:
-                path = point_file(self.folder, kind, Point(str(result["precision"]), int(result["seed"])))
+                path = point_file(self.folder, kind, Point.of(result))
                 if path.is_file():
                     self.unknown.append(path.name)
                     self._files[path.name] = checksum(path) or ""
@@ -220,14 +229,22 @@ class Store:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
         checkpoints = self.folder / CHECKPOINTS
         if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
-            held, files = _read_manifest(self.folder)
-            if digest(held) != self.digest:
-                raise OtherStudy(f"{self.folder} holds {_difference(held, self._basis)}: {ELSEWHERE}")
+            held = read_manifest(self.folder)
+            if canonical(held.basis) != canonical(self._basis):
+                raise OtherStudy(f"{self.folder} holds {difference(held.basis, self._basis)}: {ELSEWHERE}")
+            self._basis, self.digest = held.basis, digest(held.basis)  # in which 1 may be written 1.0
+            for name, own in self._trainings.items():
+                if held.trainings.get(name, own) != own:
+                    raise OtherStudy(f"{self.folder} holds a study with another Training in {name}: {ELSEWHERE}")
             self.results()
-            self._files = files or {}
-            if files is None:
-                with writing(self.folder):
+            self._files, self.executions = held.files or {}, held.executions
+            more = self._trainings.keys() - held.trainings.keys()
+            self._trainings = {**held.trainings, **self._trainings}
+            with writing(self.folder):
+                if held.files is None:
                     self._take_unknown()
+                elif more:
+                    self._write_manifest()
         else:
             with writing(self.folder):
                 self._write_manifest()
@@ -244,12 +261,13 @@ class Store:
 
 
 def open_store(
-    folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], *, force: bool = False
-) -> Store:
+    folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str],
+    trainings: Mapping[str, str] | None = None, *, force: bool = False,
+) -> Store:  # fmt: skip
     """The store of a study in a folder; see `Store`.
 
     Args:
-        folder, settings, accumulations: As of a `Store`.
+        folder, settings, accumulations, trainings: As of a `Store`.
         force: Where the folder holds another study, take the first beside it (NAME-2, NAME-3, ...) that holds none or
             this one. What is there stays as it is.
     """
@@ -257,48 +275,12 @@ def open_store(
     place, number = Path(folder), 1
     while True:
         try:
-            return Store(place, settings, accumulations)
+            return Store(place, settings, accumulations, trainings)
         except OtherStudy:
             if not force:
                 raise
         number += 1
         place = first.with_name(f"{first.name}-{number}")
-
-
-def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """What the results of a folder rest on: "lowprec" (the version), "settings", "accumulations".
-
-    Raises:
-        OtherStudy: there is no manifest, or it is another version's or damaged.
-    """
-    return _read_manifest(folder)[0]
-
-
-def _read_manifest(folder: str | Path) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """The same, and the checksums of files by name; None where they were not kept."""
-    path = Path(folder) / MANIFEST
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        raise OtherStudy(f"{folder} holds results without a {MANIFEST}: {ELSEWHERE}") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        basis = json.loads(text)
-        study = basis.pop("study")
-        files = {str(name): str(known) for name, known in basis.pop("files").items()} if "files" in basis else None
-        if "lowprec" not in basis and study == digest(basis["settings"]):
-            raise OtherStudy(
-                f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
-                f"{lowprec.__version__}: {ELSEWHERE}"
-            )
-        if study != digest(basis) or basis.keys() != {"lowprec", "settings", "accumulations"}:
-            raise KeyError("study")
-    except OtherStudy:
-        raise
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise OtherStudy(f"{path} is damaged, or no study's manifest: {ELSEWHERE}") from error
-    return dict(basis), files
 
 
 def read_results(folder: str | Path) -> list[Result]:
@@ -313,7 +295,7 @@ def read_results(folder: str | Path) -> list[Result]:
     if not path.is_file():
         raise ValueError(f"no results: {path} does not exist")
     *lines, _ = path.read_bytes().split(b"\n")
-    study = digest(read_manifest(folder)) if lines else ""
+    study = digest(read_manifest(folder).basis) if lines else ""
     results: dict[tuple[str, int], Result] = {}
     for number, line in enumerate(lines, 1):
         body = line.rpartition(SEAL)[0] + b"}"
@@ -328,8 +310,8 @@ def read_results(folder: str | Path) -> list[Result]:
 
 
 def agree(one: Result, other: Result) -> bool:
-    """Whether two results of a point say the same in all that both of them say, but for the time they took."""
-    names = (one.keys() & other.keys()) - {"seconds", "study"}
+    """Whether two results of a point say the same in all that both of them say, but for the time and where they ran."""
+    names = (one.keys() & other.keys()) - {"seconds", "study", *MACHINE}
     first, second = ({name: _finite(result[name]) for name in names} for result in (one, other))
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
@@ -337,32 +319,6 @@ def agree(one: Result, other: Result) -> bool:
 def _sealed(body: bytes) -> bytes:
     """A JSON object with the checksum of its text as the last of its fields."""
     return body[:-1] + SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}'
-
-
-def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """In words, what keeps results of one manifest from standing beside those of the other."""
-    if there["lowprec"] != here["lowprec"]:
-        return f"a study of lowprec {there['lowprec']}, and this is lowprec {here['lowprec']}"
-    changes = list(_changes(there["settings"], here["settings"]))
-    if changes:
-        return f"a study with other settings ({', '.join(changes)})"
-    names = sorted({name for name, _ in there["accumulations"].items() ^ here["accumulations"].items()})
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"a study with another order of sums ({names[0]}{more})"
-
-
-def _changes(there: Any, here: Any, path: str = "") -> Iterator[str]:
-    """What differs, and nothing else, each with its place."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for name in sorted({*there, *here}):
-            yield from _changes(there.get(name), here.get(name), f"{path}.{name}" if path else name)
-    elif there != here:
-        yield f"{path} {_brief(there)} there, {_brief(here)} here"
-
-
-def _brief(value: object) -> str:
-    text = "not said" if value is None else json.dumps(value)
-    return text if len(text) <= 24 else text[:21] + "..."
 
 
 def _finite(value: Any) -> Any:

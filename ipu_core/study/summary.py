@@ -9,26 +9,12 @@ import numpy.typing as npt
 
 from ipu_core.train.table import Table
 
-OWN = frozenset(
-    [
-        "precision",
-        "rounding",
-        "seed",
-        "skipped_steps",
-        "not_finite_step",
-        "cycles_per_step",
-        "microseconds_per_step",
-        "tile_memory",
-        "accumulations",
-        "lost_updates",
-        "update_kept",
-        "lost_updates_by_step",
-        "seconds",
-        "losses",
-        "study",
-        "sha256",
-    ]
-)
+MACHINE = ("cycles_per_step", "microseconds_per_step", "tile_memory")
+"""What a result says of the modelled machine, and of no bit."""
+OWN = frozenset(MACHINE) | {
+    "precision", "rounding", "seed", "skipped_steps", "not_finite_step", "accumulations", "lost_updates", "update_kept",
+    "lost_updates_by_step", "seconds", "losses", "study", "sha256",
+}  # fmt: skip
 """What a result says beside its measures."""
 PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
@@ -50,7 +36,8 @@ class Summary(NamedTuple):
         not_finite: A seed and the step of its first infinite or NaN loss, for each that had one.
         lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
         update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
-        cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled.
+        cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled, or the
+            seeds ran on several.
         tile_memory: Peak bytes on the fullest tile; None likewise.
     """
 
@@ -116,14 +103,24 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
         tuple((result["seed"], result["not_finite_step"]) for result in group if "not_finite_step" in result),
         spread(result.get("lost_updates") for result in group),
         spread(result.get("update_kept") for result in group),
-        group[0].get("cycles_per_step"),
-        group[0].get("microseconds_per_step"),
-        group[0].get("tile_memory"),
+        *(_common(group, figure) for figure in MACHINE),
     )
 
 
-def table(summaries: Sequence[Summary], title: str) -> Table:
-    """The study's table; columns for which nothing was measured are left out."""
+def _common(group: Sequence[dict[str, Any]], figure: str) -> Any:
+    """A figure of the machine, which is the same for every seed that ran on one."""
+    found = {result[figure] for result in group if figure in result}
+    return found.pop() if len(found) == 1 else None
+
+
+def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = ()) -> Table:
+    """The study's table; columns for which nothing was measured are left out.
+
+    Args:
+        summaries: A row each.
+        title: Heads it.
+        executions: Where the points were trained, in words.
+    """
     names = dict.fromkeys(name for summary in summaries for name in summary.measures)
     columns: dict[str, list[str]] = {
         "precision": [s.precision for s in summaries],
@@ -137,9 +134,13 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
         "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells) or name in ("precision", "seeds")}
-    return Table(
-        title, tuple(kept), tuple(zip(*kept.values(), strict=True)), "\n".join([NOTE, *_not_finite(summaries)])
-    )
+    notes = [NOTE, *_not_finite(summaries)]
+    if len(executions) > 1:
+        notes += ["trained in several places, which changes no bit: figures of a machine stand where its seeds agree"]
+        notes += [f"  {words}" for words in executions]
+    elif executions and "cycles/step" in kept:
+        notes += [f"cycles, time and memory: {executions[0]}"]
+    return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), "\n".join(notes))
 
 
 def _not_finite(summaries: Sequence[Summary]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lowprec
@@ -23,18 +23,18 @@ class Task:
 
     Attributes:
         point: What to train.
-        saved: Where its unfinished state is kept.
-        data: The digest of the data that it must find.
+        saved: Where its unfinished state is kept; one found there is continued, bit for bit. None: nowhere.
+        data: The digest of the data that it must find; "": it is sent them.
         version: Of lowprec, which must be the worker's.
-        parameters: Where to write what was trained; None: nowhere.
-        state: Where to keep the state at its end; None: nowhere.
+        parameters: Where to write what was trained, as `checkpoint.save` does; None: nowhere.
+        state: Where to keep the state at its end, from which a longer training goes on; None: nowhere.
         again: The point's result is there from before; only its parameters, or what is watched, are wanted.
         watch: What is looked at, and where that is kept; None: nothing.
     """
 
     point: Point
-    saved: Path
-    data: str
+    saved: Path | None = None
+    data: str = ""
     version: str = lowprec.__version__
     parameters: Path | None = None
     state: Path | None = None
@@ -44,26 +44,36 @@ class Task:
     def __str__(self) -> str:
         return str(self.point)
 
+    def check(self, data: str = "") -> None:
+        """Refuses to be done by a process with another lowprec, or other data.
+
+        Raises:
+            ValueError: in words.
+        """
+        for what, there, here in (("lowprec", self.version, lowprec.__version__), ("data", self.data, data)):
+            if there != here:
+                raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
+
     @property
     def files(self) -> list[Path]:
         """What it writes, beside its result."""
         watched = None if self.watch is None else self.watch.path
         return [Path(path) for path in (self.parameters, self.state, watched) if path is not None]
 
-    def lacks(self, store: Store, steps: int) -> list[Path]:
-        """Of its files those that the folder has not, or not whole."""
+    def lacks(self, store: Store, steps: int | None) -> list[Path]:
+        """Of its files those that the folder has not, or not whole, after so many steps; None: it may end at any."""
         return [path for path in self.files if not store.whole(path) or not self._complete(path, steps)]
 
-    def _complete(self, path: Path, steps: int) -> bool:
+    def _complete(self, path: Path, steps: int | None) -> bool:
         """Whether a whole file, of what is watched, holds all the looks at a run of so many steps."""
-        if self.watch is None or path != self.watch.path:
+        if self.watch is None or path != self.watch.path or steps is None:
             return True
         return list(Record.read(path).steps) == list(range(0, steps, self.watch.every))
 
 
 def missing(
-    store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int, *,
-    keep_parameters: bool, every: int | None,
+    store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int | None, *,
+    keep_parameters: bool, watch: Watch | None,
 ) -> list[Task]:  # fmt: skip
     """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
 
@@ -80,7 +90,7 @@ def missing(
             parameters=place["parameters"] if keep_parameters else None,
             state=place["state"] if keep_parameters else None,
             again=point in finished,
-            watch=None if every is None else Watch(every, place["watch"]),
+            watch=None if watch is None else replace(watch, path=place["watch"]),
         )
         if not task.again or task.lacks(store, steps):
             tasks.append(task)
@@ -88,14 +98,14 @@ def missing(
     return tasks
 
 
-def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int) -> list[str]:
+def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int | None) -> list[str]:
     """Makes room for what the tasks write: their damaged files are set aside.
 
     Args:
         store: Of the study, inspected.
         tasks: What is to be done.
         done, total: How many points were finished before, and how many there are.
-        steps: Of each point.
+        steps: Of each point; None: it may end at any.
 
     Returns:
         What there is to say of it, and of every damaged file, in lines.
@@ -121,7 +131,7 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
 
 def records(store: Store) -> dict[str, Record]:
     """What was watched of the points that a folder holds, where it is what was written and not empty (a full disk)."""
-    points = [Point(str(result["precision"]), int(result["seed"])) for result in store.results()]
+    points = map(Point.of, store.results())
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
     return {name: record for name, record in found.items() if len(record.steps)}

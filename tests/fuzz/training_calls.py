@@ -98,7 +98,8 @@ def _study(d: Draw) -> Arguments:
     return {"loss": loss, "params": parameters(), "batches": [batch_of(2)], "precisions": [d.one_of(PRECISIONS)],
             "optimizer": Sgd(0.1), "engine": "direct", "target": FEW, "steps": 1, "seeds": 1,
             **d.one_of(({}, {"threads": 1}, {"title": "a"}, {"evaluate": lambda params, precision: {"a": 1.0}},
-                        {"watch": 1}, {"streamed": ()}, {"random": "philox"}))}  # fmt: skip
+                        {"watch": 1}, {"streamed": ()}, {"random": "philox"}, {"micro_batches": 1},
+                        {"on_nonfinite": "stop"}, {"recompute": False}, {"family": "mk2"}))}  # fmt: skip
 
 
 def _rates(d: Draw) -> Arguments:

@@ -12,6 +12,7 @@ from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Optimiser
 
 Result = TypeVar("Result")
 
@@ -38,20 +39,22 @@ class Finished(NamedTuple):
 
 
 def train(
-    precision: str, recipe: Recipe, size: Size, seed: int, after: Callable[[TrainLoop], None] | None = None
-) -> Finished:
-    """A model trained by a recipe; `after` each step something may be done to the loop."""
+    precision: str, size: Size, seed: int, *, steps: int, optimizer: Optimiser, loss_scale: float | str | None = None,
+    after: Callable[[TrainLoop], None] | None = None,
+) -> Finished:  # fmt: skip
+    """A model trained on the direct engine; `after` each step something may be done to the loop."""
     problem = lm.problem(size, text.load(), BATCH)
+    recipe = Recipe.of(steps, optimizer=optimizer, loss_scale=loss_scale, engine="direct")
     loop = make_loop(problem, recipe, Point(precision, seed))
     batches = problem.batches(seed)
     losses = []
-    for step in range(recipe.steps):
+    for step in range(steps):
         losses.append(loop.train(batches(step)))
         if after is not None:
             after(loop)
     assert problem.evaluate is not None
     loss = problem.evaluate(loop.params, loop.precision)["test_loss"]
-    return Finished(loop, loss, losses, batches(recipe.steps))
+    return Finished(loop, loss, losses, batches(steps))
 
 
 def of_rows(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import lowprec
-from ipu_core.study.point import Recipe
 from ipu_core.study.reproduce import byte_model
 from ipu_core.study.reproduce.byte_model import SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
@@ -33,11 +32,11 @@ ROWS: dict[str, dict[str, Any] | None] = {
 }
 
 
-def recipe(steps: int) -> Recipe:
+def optimizer(steps: int) -> AdamW:
     """nanoGPT's: a warm-up of a sixth, then half a cosine from 1e-3 to 1e-4, beta2 0.99, decay 0.1, clipped to 1."""
     warm = max(1, steps // 6)
     schedule = WarmUp(Cosine(1e-3, max(1, steps - warm), 1e-4), warm)
-    return Recipe(AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0), steps, "direct")
+    return AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0)
 
 
 class Trained(NamedTuple):
@@ -55,7 +54,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
         if rule is not None:
             loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
 
-    made = byte_model.train("fp32.32", recipe(steps), size, seed, after)
+    made = byte_model.train("fp32.32", size, seed, steps=steps, optimizer=optimizer(steps), after=after)
     return Trained(made.validation, made.training)
 
 

@@ -13,7 +13,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from ipu_core.study.point import Recipe
 from ipu_core.study.reproduce import byte_model
 from ipu_core.study.reproduce.byte_model import ALONE, SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, spread
@@ -52,7 +51,7 @@ ROWS: dict[str, str] = {
 
 def train(row: str, size: Size, steps: int, seed: int) -> float:
     """The validation loss of a model in the precision of a row, in nats a byte."""
-    return byte_model.train(ROWS[row], Recipe(AdamW(RATE), steps, "direct"), size, seed).validation
+    return byte_model.train(ROWS[row], size, seed, steps=steps, optimizer=AdamW(RATE)).validation
 
 
 def measure(

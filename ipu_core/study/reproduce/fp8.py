@@ -19,7 +19,6 @@ from ipu_core.ir.bodies import closed, equations_of
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.study.point import Recipe
 from ipu_core.study.reproduce import byte_model
 from ipu_core.study.reproduce.byte_model import ALONE, SIZE, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
@@ -54,7 +53,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model in the precision of a row."""
     precision, scale = ROWS[row]
     rate = UNIT_RATES["unit"] if Precision.parse(precision).unit_scaled else RATE
-    made = byte_model.train(precision, Recipe(AdamW(rate), steps, "direct", loss_scale=scale), size, seed)
+    made = byte_model.train(precision, size, seed, steps=steps, optimizer=AdamW(rate), loss_scale=scale)
     return Trained(made.validation, flushed(made.loop, made.batch))
 
 

@@ -13,6 +13,7 @@ from ipu_core.study.reproduce.byte_model import BATCH, SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
 from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
+from ipu_core.study.tasks import Task
 from ipu_core.train import text
 from ipu_core.train.optim import AdamW
 from ipu_core.train.schedules import Cosine
@@ -49,8 +50,9 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model of which a row says what is kept in bfloat16."""
     precision, kahan = ROWS[row]
     problem = lm.problem(size, text.load(), BATCH)
-    recipe = Recipe(AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan), steps, "direct")
-    result = run_point(problem, recipe, Point(precision, seed), lambda _: None)
+    optimizer = AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan)
+    recipe = Recipe.of(steps, optimizer=optimizer, engine="direct")
+    result = run_point(problem, recipe, Task(Point(precision, seed)), lambda _: None)
     return Trained(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_core.study import command
+from ipu_core.study import command, settings
 from ipu_core.study.files import point_file
 from ipu_core.target import Target
+from ipu_core.train.options import options_of
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
 
 BAD = [
@@ -148,7 +149,7 @@ def test_other_arguments_in_the_same_folder_are_refused(
     folder, _ = finished
     before = (folder / "results.jsonl").read_bytes()
     assert exit_code("study", *SMALL, *TWO, "--lr", "0.05", "--out", str(folder)) == 2
-    assert "holds a study with other settings (lr 0.5 there, 0.05 here)" in capfd.readouterr().err
+    assert "holds a study with other settings (training.optimizer.lr 0.5 there, 0.05 here)" in capfd.readouterr().err
     assert (folder / "results.jsonl").read_bytes() == before
 
 
@@ -174,7 +175,8 @@ def test_data_of_one_class_are_refused(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_a_model_that_does_not_fit_names_the_tile(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "Target", lambda name: Target(name, tiles=3, tile_memory=8192))
+    few = Target("gc200", tiles=3, tile_memory=8192)
+    monkeypatch.setattr(settings, "options_of", lambda **options: options_of(**{**options, "target": few}))
     assert exit_code("study", "--layers", "64-64-10", "--out", str(tmp_path)) == 2
     error = capfd.readouterr().err
     assert error.count("\n") == 1

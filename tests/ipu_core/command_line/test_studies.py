@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 
 from ipu_core.study import command, point
-from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code, results
@@ -55,6 +55,30 @@ def test_a_finished_study_is_not_run_again(finished: tuple[Path, str], capfd: py
     assert exit_code("study", *SMALL, *TWO, "--out", str(folder)) == 0
     assert "4 of 4 points were finished before; 0 to go" in capfd.readouterr().out
     assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_a_study_goes_on_elsewhere_to_the_same_bits(
+    finished: tuple[Path, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Begun on tiles, with the figures of one chip, and finished on another's, with what else decides no bit."""
+    small, out = SMALL[:-2], ["--workers", "1", "--out", str(tmp_path)]
+    assert exit_code("study", *small, *TWO[:-1], "1", *out) == 0
+    more = ["--target", "bow", "--recompute", "--streamed", "params.*", "--overlap"]
+    assert exit_code("study", *small, *TWO, *more, *out) == 0
+    printed = capfd.readouterr().out
+    assert "2 of 4 points were finished before; 2 to go" in printed
+    assert (
+        "\n  tiles of gc200\n  tiles of bow; streamed params.*; transfers beside computation; recomputation\n"
+        in printed
+    )
+    assert all("cycles_per_step" in each for each in results(tmp_path))
+
+    def bits(folder: Path) -> Any:
+        return {(p["precision"], p["seed"]): (p["losses"], p["test_accuracy"]) for p in results(folder)}
+
+    assert bits(tmp_path) == bits(finished[0])
+    assert exit_code("study", *small, *TWO, "--target", "gc2", *out) == 2
+    assert 'other settings (training.family "mk2" there, "mk1" here)' in capfd.readouterr().err
 
 
 def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tmp_path: Path) -> None:
@@ -181,7 +205,10 @@ def test_a_planner_that_changed_does_not_mix_two_orders_in_one_table(
     finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, before = finished[0], (finished[0] / "results.jsonl").read_bytes()
-    monkeypatch.setattr(command, "Target", lambda name: Target(name, adder="pairwise"))
+    choose = point.choose_accumulations
+    monkeypatch.setattr(
+        point, "choose_accumulations", lambda ideal, rule: choose(ideal, replace(rule, adder="pairwise"))
+    )
     more = ["study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(folder)]
     assert exit_code(*more) == 2
     error = capfd.readouterr().err

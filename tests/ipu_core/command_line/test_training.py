@@ -81,7 +81,8 @@ def test_precisions_that_the_chip_has_not_are_trained_by_default(
     printed, error = capfd.readouterr()
     said = "" if lacks is None else f"ipu-core: {precision} is trained on the direct engine: {lacks}\n"
     assert error.partition("1/1")[0] == said
-    assert f"{target} ({'tiles' if lacks is None else 'direct'})" in printed
+    assert f", {'tiles of' if lacks is None else 'direct engine, for'} {target}\n(how every product" in printed
+    assert (f"cycles, time and memory: tiles of {target}\n" in printed) == (lacks is None)
     assert exit_code(*words, "--engine", "tiles", "--out", str(tmp_path / "tiles")) == (0 if lacks is None else 2)
     assert "trained on the direct engine" not in capfd.readouterr().err
 
@@ -104,3 +105,7 @@ def test_train_goes_on_with_more_steps_to_the_same_bits(tmp_path: Path, capfd: p
     assert exit_code(*common, "--steps", "20", "--out", str(tmp_path / "a")) == 2
     assert "steps 30 there, 20 here" in capfd.readouterr().err
     assert exit_code(*common, "--steps", "40", "--schedule", "cosine", "--out", str(tmp_path / "b")) == 2
+    shorter = [*common, "--schedule", "cosine", "--out", str(tmp_path / "c"), "--steps"]
+    assert exit_code(*shorter, "12") == 0
+    assert exit_code(*shorter, "30") == 2  # whose first steps have other rates
+    assert "training.optimizer.lr.steps" in capfd.readouterr().err

@@ -1,18 +1,18 @@
 """compare(): a user's own loss in several precisions, its table, picture, files and refusals."""
 
-import copy
-import json
-import pickle
-from pathlib import Path
+import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ipu_core import Sgd, compare, nn
+from ipu_core import Execution, Sgd, Training, TrainLoop, Watch, compare, nn
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.study.compare import Study
+from ipu_core.ir.precision import Precision
+from ipu_core.study.results import Study
 from ipu_core.target import Target
+from ipu_core.train.data import shuffled
 from lowprec import Accumulation
 
 RNG = np.random.default_rng(0)
@@ -55,6 +55,64 @@ def test_table_and_picture_and_html(study: Study) -> None:
     assert study.plot()._repr_png_()[:4] == b"\x89PNG"
 
 
+def test_every_point_is_a_training_in_its_own_precision(study: Study) -> None:
+    training = Training(optimizer=Sgd(0.1), precision="fp32.32")
+    order = shuffled(len(BATCHES), 1, 1)
+    for name in study.precisions:
+        own = replace(training, precision=Precision.parse(name))
+        loop = TrainLoop(loss, PARAMS, BATCHES[0], training=own, execution=Execution(target=SMALL), key=1)
+        losses = loop.run(lambda step: BATCHES[int(order(step)[0])], 60)
+        (result,) = (each for each in study.results if (each["precision"], each["seed"]) == (name, 1))
+        assert result["losses"] == losses.tolist()
+        assert study.trainings[name] == own.digest()
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.OtherOrders")  # the chip's are not asked for
+def test_values_and_their_keywords_are_the_same_study() -> None:
+    said: dict[str, Any] = {"micro_batches": 2, "loss_scale": 8.0, "overlap": True, "streamed": ["params.*"]}
+    by_keywords = run(steps=2, **said, adder="pairwise")
+    training = Training(
+        optimizer=Sgd(0.1), precision="fp16.16/nearest", micro_batches=2, loss_scale=8.0, adder="pairwise"
+    )
+    execution = Execution(engine="direct", overlap=True, streamed=("params.*",))
+    by_values = compare(
+        loss, PARAMS, BATCHES, ["fp32.32", "fp16.16/stochastic"], training=training, execution=execution, steps=2,
+        seeds=2,
+    )  # fmt: skip
+    assert by_values.settings == by_keywords.settings
+    assert by_values.trainings == by_keywords.trainings
+    assert by_values.executions == by_keywords.executions == (str(execution),)
+    assert [each["losses"] for each in by_values.results] == [each["losses"] for each in by_keywords.results]
+    assert by_values.settings["training"]["micro_batches"] == 2
+
+
+def test_the_signature_names_every_option() -> None:
+    names = inspect.signature(compare).parameters
+    fields = {*Training.__dataclass_fields__, *Execution.__dataclass_fields__} - {"precision"}
+    assert fields <= names.keys()
+    assert not {"options", "precision"} & names.keys()
+    assert [name for name, each in names.items() if each.kind is each.POSITIONAL_OR_KEYWORD] == [
+        "loss", "params", "batches", "precisions",
+    ]  # fmt: skip
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "compare takes precisions, a list of names, and no precision": {"precision": "fp32.32"},
+    "there is no option 'micro_batch'; there are precision, ": {"micro_batch": 2},
+    "optimizer is a field of training": {"training": Training(optimizer=Sgd(0.1), precision="fp32.32")},
+    "engine is a field of execution": {"execution": Execution()},
+    "folder must be a path, not 3": {"folder": 3},
+    "a study trains step by step, and tells of each: steps_per_call must be 1, not 4": {"steps_per_call": 4},
+    "several points cannot be kept in one file: compare.folder=...": {"watch": Watch(1, path="w.npy")},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_options_that_are_none_are_refused(message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(**REFUSED[message])
+
+
 def test_both_engines_give_the_same_losses(study: Study) -> None:
     direct = run(steps=60, target=SMALL)
     assert [result["losses"] for result in direct.results] == [result["losses"] for result in study.results]
@@ -76,65 +134,6 @@ def test_an_accumulation_of_ones_own_is_used() -> None:
     assert plain.results[0]["losses"] != other.results[0]["losses"]
     digests = [next(iter(s.results[0]["accumulations"].values())) for s in (plain, other)]
     assert digests[0] != digests[1]
-
-
-def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) -> None:
-    folder = study.save(tmp_path / "mine")
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png", "page.html"}
-    study.save(folder)
-    lines = (folder / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 4
-    assert json.loads(lines[0])["precision"] == "fp32.32"
-    with pytest.raises(ValueError, match="holds a study with other settings"):
-        run(steps=3).save(folder)
-
-
-def test_the_same_again_is_saved_and_another_study_is_not_mixed_with_it(tmp_path: Path) -> None:
-    run(["fp32.32"]).save(tmp_path)
-    before = (tmp_path / "results.jsonl").read_bytes()
-    run(["fp32.32"]).save(tmp_path)
-    for name, change in {
-        "batches.sha256": {"batches": [(x, 2 * y) for x, y in BATCHES]},
-        "params.a.sha256": {"params": {**PARAMS, "a": 2 * PARAMS["a"]}},
-        "optimizer.lr": {"optimizer": Sgd(0.2)},
-        "target": {"target": Target("gc200", tiles=8)},
-        "evaluate": {"evaluate": lambda params, precision: {"one": 1}},
-    }.items():
-        with pytest.raises(ValueError, match=rf"other settings \({name} "):
-            run(["fp32.32"], **change).save(tmp_path)
-    with pytest.raises(ValueError, match=r"another order of sums \(0 forward dot a"):
-        run(["fp32.32"], accumulations={0: Accumulation(group=1)}).save(tmp_path)
-    assert (tmp_path / "results.jsonl").read_bytes() == before
-    assert run(["fp32.32"], steps=3).save(tmp_path, force=True) == tmp_path.with_name(f"{tmp_path.name}-2")
-    assert (tmp_path / "results.jsonl").read_bytes() == before
-
-
-def test_functions_are_compared_by_what_they_do(tmp_path: Path) -> None:
-    def made(factor: float) -> Study:
-        optimizer = Sgd(0.1, weight_decay=0.1, exclude=lambda name, shape: name == "b")
-        return run(["fp32.32"], optimizer=optimizer, batches=lambda seed, step: (X[step % 6] * factor, BATCHES[0][1]))
-
-    made(1.0).save(tmp_path)
-    made(1.0).save(tmp_path)
-    with pytest.raises(ValueError, match=r"other settings \(batches.encloses.factor 1.0 there, 2.0 here\): choose"):
-        made(2.0).save(tmp_path)
-
-
-def test_results_that_differ_though_the_settings_agree_are_refused(tmp_path: Path) -> None:
-    made = run(["fp32.32"])
-    made.save(tmp_path)
-    made.results[1]["losses"][3] += 0.1  # as by a global value that the loss reads
-    with pytest.raises(ValueError, match=r"holds another result of fp32.32 seed 1 \(another loss or data\)"):
-        made.save(tmp_path)
-
-
-def test_a_study_is_copied_and_pickled() -> None:
-    made = run(["fp32.32"])
-    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert again == made
-        again.results[0]["losses"].clear()
-    assert len(made.results[0]["losses"]) == 8
 
 
 def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> None:
@@ -201,12 +200,6 @@ def test_a_mistake_in_evaluate_shows_before_training() -> None:
     with pytest.raises(TypeError, match=r"evaluate must give named numbers .*, not 3"):
         run(batches=batches, evaluate=lambda params, precision: 3)
     assert set(asked) == {0}  # the example that is traced
-
-
-def test_numpys_numbers_are_taken_and_can_be_saved(tmp_path: Path) -> None:
-    made = run(steps=np.int64(2), evaluate=lambda params, precision: {"test_accuracy": np.float32(0.5)})
-    made.save(tmp_path)
-    assert made.results[0]["test_accuracy"] == 0.5
 
 
 def test_an_error_of_the_users_own_functions_fails_its_point_only() -> None:

@@ -12,6 +12,7 @@ from ipu_core.study.models import problem
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
 from ipu_core.train.optim import Sgd
+from ipu_core.train.options import Execution
 
 WORDS = ["--layers", "64-12-10", "--steps", "8", "--batch", "16", "--lr", "0.02", "--engine", "direct"]
 WORDS += ["--optimizer", "lamb/clip_norm=1", "--schedule", "cosine/warmup=2", "--group", "*.bias/lr=2"]
@@ -50,9 +51,13 @@ def test_a_file_says_what_the_words_say(tmp_path: Path) -> None:
     assert losses(tmp_path / "words") == losses(tmp_path / "file")
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("words", "file")]
     assert manifests[0]["settings"] == manifests[1]["settings"]
-    assert manifests[0]["settings"]["micro_batches"] == 2
+    assert manifests[0]["settings"]["training"]["micro_batches"] == 2
+    assert manifests[0]["executions"] == manifests[1]["executions"]
+    assert manifests[0]["executions"] == [
+        "direct engine, for gc200; streamed params.*.weight; transfers beside computation"
+    ]
     assert main(["study", "mlp", *config, "--loss-scale", "8", "--out", str(tmp_path / "other")]) == 0
-    assert json.loads((tmp_path / "other" / "manifest.json").read_text())["settings"]["loss_scale"] == 8.0
+    assert json.loads((tmp_path / "other" / "manifest.json").read_text())["settings"]["training"]["loss_scale"] == 8.0
 
 
 def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +114,8 @@ def test_random_bits_of_the_tiles_from_the_command_line(tmp_path: Path) -> None:
     }
     assert results["once"] == results["again"] != results["philox"]
     settings = json.loads((tmp_path / "once" / "manifest.json").read_text())["settings"]
-    assert settings["random"] == "hardware"
+    assert settings["training"]["random"] == "hardware"
+    assert settings["execution"] == Execution().record()
 
 
 def test_compare_takes_the_same_settings() -> None:
@@ -119,14 +125,17 @@ def test_compare_takes_the_same_settings() -> None:
         model.loss, model.params, lambda seed, step: model.batches(seed)(step), ["fp16.32"], seeds=1, steps=4,
         optimizer=Sgd(0.1), engine="direct", **given,
     )  # fmt: skip
-    assert {name: made.settings[name] for name in given} == given
+    assert made.settings["training"]["micro_batches"] == 2
+    assert made.settings["training"]["loss_scale"]["kind"] == "LossScale"
+    said = "direct engine, for gc200; streamed params.*.weight; transfers beside computation"
+    assert made.executions == (said,)
     assert made.results[0]["skipped_steps"] == []
     plain = compare(
         model.loss, model.params, lambda seed, step: model.batches(seed)(step), ["fp16.32"], seeds=1, steps=4,
         optimizer=Sgd(0.1), engine="direct",
     )  # fmt: skip
     assert made.results[0]["losses"] != plain.results[0]["losses"]
-    assert not given.keys() & plain.settings.keys()
+    assert made.settings.keys() == plain.settings.keys()
 
 
 def test_recompute_is_said_with_a_share_or_without(

@@ -27,10 +27,10 @@ main.main(["study", "--out", sys.argv[1]])
 HEAVY = {"IPython", "distributed", "jax", "matplotlib", "pandas", "scipy", "sklearn", "torch"}
 LATE = {
     "numpy.ma", "ipu_core.capture", "ipu_core.compile", "ipu_core.emulation", "ipu_core.engine", "ipu_core.graph",
-    "ipu_core.jaxpr", "ipu_core.library", "ipu_core.nn", "ipu_core.plan", "ipu_core.poptorch", "ipu_core.study.command",
-    "ipu_core.train.loop", "lowprec.testing",
+    "ipu_core.jaxpr", "ipu_core.library", "ipu_core.nn", "ipu_core.plan.matmul", "ipu_core.poptorch",
+    "ipu_core.study.command", "ipu_core.train.loop", "lowprec.testing",
 }  # fmt: skip
-OWN = 150  # modules; 139 of them when this was written
+OWN = 165  # modules; 161 of them when this was written
 
 
 def test_nothing_heavy_is_imported_before_the_first_bar(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for term, kind in (("dumb", live.Lines), ("xterm-256color", live.Terminal)):
         monkeypatch.setenv("TERM", term)
-        assert isinstance(live.choose(Board().table, 1, 0, 1), kind)
+        assert isinstance(live.begun(1, ["a"]), kind)
 
 
 def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_terminal_lines_are_chosen() -> None:
-    assert isinstance(live.choose(Board().table, 1, 0, 1), live.Lines)
+    assert isinstance(live.begun(1, ["a"]), live.Lines)
 
 
 def test_every_point_has_a_bar_before_anything_happens(

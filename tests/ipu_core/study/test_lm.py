@@ -42,7 +42,7 @@ def test_parameters_are_those_of_their_stand_ins(task: text.Text) -> None:
 
 def test_it_begins_at_the_loss_of_a_guess_and_learns(task: text.Text) -> None:
     problem = lm.problem(SIZE, task, 8)
-    loop = make_loop(problem, Recipe(AdamW(0.01), 60, "direct"), Point("fp16.16/stochastic", 1))
+    loop = make_loop(problem, Recipe.of(60, optimizer=AdamW(0.01), engine="direct"), Point("fp16.16/stochastic", 1))
     losses = loop.run(problem.batches(1), 60)
     assert losses[0] == pytest.approx(np.log(256), rel=0.02)
     assert losses[-10:].mean() < 3.7
@@ -55,7 +55,7 @@ def test_it_begins_at_the_loss_of_a_guess_and_learns(task: text.Text) -> None:
 def test_both_engines_train_it_with_the_same_bits(task: text.Text, precision: str) -> None:
     problem, ends = lm.problem(Size(16, 1, 2, 16), task, 4), []
     for engine in ("direct", "tiles"):
-        loop = make_loop(problem, Recipe(Lamb(0.01), 4, engine), Point(precision, 0))
+        loop = make_loop(problem, Recipe.of(4, optimizer=Lamb(0.01), engine=engine), Point(precision, 0))
         losses = loop.run(problem.batches(0), 4)
         ends.append((losses.tobytes(), {name: a.tobytes() for name, a in loop.arrays().items()}))
     assert ends[0] == ends[1]

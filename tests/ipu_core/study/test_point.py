@@ -15,6 +15,7 @@ from ipu_core.study import mlp, point
 from ipu_core.study.command import recipe
 from ipu_core.study.point import Problem, Recipe, run_point
 from ipu_core.study.settings import Point, Settings
+from ipu_core.study.tasks import Task
 from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
 from ipu_core.train.loop import TrainLoop
@@ -31,7 +32,7 @@ def problem() -> Problem:
 
 
 def run(problem: Problem, **more: Any) -> dict[str, Any]:
-    return run_point(problem, recipe(SETTINGS), Point("fp16.16/stochastic", 3), lambda payload: None, **more)
+    return run_point(problem, recipe(SETTINGS), Task(Point("fp16.16/stochastic", 3), **more), lambda payload: None)
 
 
 def without_time(result: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def test_shares_are_of_all_counted_updates_together(problem: Problem, monkeypatc
 def test_the_seed_decides_parameters_batches_and_random_bits(problem: Problem) -> None:
     def losses(seed: int, precision: str, **change: Any) -> Any:
         changed = dataclasses.replace(problem, evaluate=None, **change)
-        return run_point(changed, recipe(SETTINGS), Point(precision, seed), lambda payload: None)["losses"]
+        return run_point(changed, recipe(SETTINGS), Task(Point(precision, seed)), lambda payload: None)["losses"]
 
     same_params: dict[str, Any] = {"params": lambda seed: problem.params(0)}
     same_batches: dict[str, Any] = {"batches": lambda seed: problem.batches(0)}
@@ -95,8 +96,8 @@ def test_trained_parameters_are_written_by_name(problem: Problem, tmp_path: Path
 
 
 def test_the_machines_figures_are_those_of_its_profile(problem: Problem) -> None:
-    small = Recipe(Sgd(0.3), 2, "tiles", Target("gc200", tiles=16))
-    result = run_point(problem, small, Point("fp16.16/nearest", 0), lambda payload: None)
+    small = Recipe.of(2, optimizer=Sgd(0.3), target=Target("gc200", tiles=16))
+    result = run_point(problem, small, Task(Point("fp16.16/nearest", 0)), lambda payload: None)
     profile = point.make_loop(problem, small, Point("fp16.16/nearest", 0)).profile
     assert profile is not None
     assert result["cycles_per_step"] == profile.cycles
@@ -140,10 +141,11 @@ def test_steps_skipped_before_an_interruption_are_in_the_result(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
-    scaled = dataclasses.replace(recipe(SETTINGS), loss_scale=2.0**30)  # gradients overflow in a half
+    usual = recipe(SETTINGS)
+    scaled = dataclasses.replace(usual, training=dataclasses.replace(usual.training, loss_scale=2.0**30))  # overflows
     for steps in (4, 9):
         so_far = dataclasses.replace(scaled, steps=steps)
-        result = run_point(problem, so_far, Point("fp16.16/nearest", 0), lambda _: None, saved=tmp_path / "p.npz")
+        result = run_point(problem, so_far, Task(Point("fp16.16/nearest", 0), tmp_path / "p.npz"), lambda _: None)
         assert result["skipped_steps"] == list(range(steps))
 
 
@@ -188,7 +190,7 @@ def test_reports_and_checkpoints_come_at_their_intervals(
     monkeypatch.setattr(checkpoint, "save", lambda path, arrays, meta: saved.append(meta["step"]))
     reports: list[dict[str, Any]] = []
     slow = dataclasses.replace(problem, batches=batches)
-    result = run_point(slow, recipe(SETTINGS), Point("fp32.32", 0), reports.append, saved=tmp_path / "p.npz")
+    result = run_point(slow, recipe(SETTINGS), Task(Point("fp32.32", 0), tmp_path / "p.npz"), reports.append)
     assert saved == [15, 20, 25, 30]
     assert [report["step"] for report in reports] == [1, 14, 18, 22, 26, 30]  # the first step at once
     assert [report["loss"] for report in reports] == [result["losses"][report["step"] - 1] for report in reports]
@@ -202,27 +204,29 @@ def test_a_checkpoint_that_cannot_be_written_warns_once_and_the_point_goes_on(
     monkeypatch.setattr(point, "REPORT_SECONDS", math.inf)
     said: list[dict[str, Any]] = []
     saved = tmp_path / "gone" / "p.npz"
-    result = run_point(problem, recipe(SETTINGS), Point("fp16.16/stochastic", 3), said.append, saved=saved)
+    result = run_point(problem, recipe(SETTINGS), Task(Point("fp16.16/stochastic", 3), saved), said.append)
     assert said.pop(0).keys() == {"step", "loss"}
     assert said == [{"warning": f"no checkpoint could be written to {saved}: No such file or directory"}]
     assert without_time(result) == without_time(run(problem))
 
 
 def test_the_order_of_every_sum_has_a_digest_that_no_precision_changes(problem: Problem) -> None:
-    orders = point.orders_of_sums(problem, recipe(SETTINGS))
+    orders = point.orders_of_sums(problem, SETTINGS.training())
     assert orders["rule"] == RULE  # so that results under another one are of another study
     for precision in ("fp32.32", "fp16.16/stochastic"):
         loop = point.make_loop(problem, recipe(SETTINGS), Point(precision, 0))
         assert orders.keys() == loop.sums().keys() | {"rule"}
         assert list(orders.values())[1:] == [order.digest() for order in loop.accumulations.values()]
-    other = Recipe(Sgd(0.3), 30, target=Target("gc200", adder="pairwise"))
+    other = dataclasses.replace(SETTINGS.training(), adder="pairwise")
     assert point.orders_of_sums(problem, other).keys() == orders.keys()
     changed = {name for name, order in point.orders_of_sums(problem, other).items() if order != orders[name]}
     assert changed == {name for name in orders if " dot " in name}
     own = {0: Accumulation(group=4)}
-    assert point.orders_of_sums(problem, other, own) == {"0 forward dot 0.weight": own[0].digest()}
+    assert point.orders_of_sums(problem, dataclasses.replace(other, accumulations=own)) == {
+        "0 forward dot 0.weight": own[0].digest()
+    }
     unsaid = dataclasses.replace(problem, shapes=None)
-    assert point.orders_of_sums(unsaid, recipe(SETTINGS)) == orders
+    assert point.orders_of_sums(unsaid, SETTINGS.training()) == orders
 
 
 def test_samples_are_spread_over_long_runs() -> None:
@@ -236,7 +240,7 @@ def test_samples_are_spread_over_long_runs() -> None:
 def test_progress_is_reported(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(point, "REPORT_SECONDS", 0.0)
     reports: list[dict[str, Any]] = []
-    run_point(problem, recipe(SETTINGS), Point("fp32.32", 0), reports.append)
+    run_point(problem, recipe(SETTINGS), Task(Point("fp32.32", 0)), reports.append)
     assert [report["step"] for report in reports] == list(range(1, 31))
 
 

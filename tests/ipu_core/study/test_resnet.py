@@ -37,7 +37,7 @@ def test_parameters_are_those_of_their_stand_ins(small: Problem) -> None:
 def test_both_engines_train_it_with_the_same_bits(small: Problem, precision: str) -> None:
     ends = []
     for engine in ("direct", "tiles"):
-        loop = make_loop(small, Recipe(Sgd(0.05, momentum=0.9), 3, engine), Point(precision, 0))
+        loop = make_loop(small, Recipe.of(3, optimizer=Sgd(0.05, momentum=0.9), engine=engine), Point(precision, 0))
         losses = loop.run(small.batches(0), 3)
         ends.append((losses.tobytes(), {name: a.tobytes() for name, a in loop.arrays().items()}))
     assert ends[0] == ends[1]
@@ -47,7 +47,9 @@ def test_both_engines_train_it_with_the_same_bits(small: Problem, precision: str
 
 
 def test_it_learns_and_is_evaluated_with_its_running_statistics(small: Problem) -> None:
-    loop = make_loop(small, Recipe(Sgd(0.05, momentum=0.9), 60, "direct"), Point("fp16.16/stochastic", 0))
+    loop = make_loop(
+        small, Recipe.of(60, optimizer=Sgd(0.05, momentum=0.9), engine="direct"), Point("fp16.16/stochastic", 0)
+    )
     losses = loop.run(small.batches(0), 60)
     assert losses[-10:].mean() < 0.7 * losses[:5].mean()
     assert small.evaluate is not None

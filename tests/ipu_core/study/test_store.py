@@ -13,6 +13,7 @@ import lowprec
 from ipu_core.study import files
 from ipu_core.study import store as module
 from ipu_core.study.files import is_own
+from ipu_core.study.manifest import OtherStudy, read_manifest
 from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
 from ipu_core.study.summary import summarise, table
 
@@ -124,6 +125,50 @@ def test_another_version_is_refused_with_both_named(tmp_path: Path, monkeypatch:
         ValueError, match=rf"older lowprec, which kept no version, and this is lowprec {lowprec.__version__}"
     ):
         Store(tmp_path, SETTINGS)
+
+
+def test_a_folder_of_arguments_without_their_training_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
+    """As lowprecs wrote them that kept no Training."""
+    with Store(tmp_path, SETTINGS) as store:
+        store.append(point(0))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["trainings"], manifest["executions"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    before = (tmp_path / "manifest.json").read_bytes()
+    with pytest.raises(OtherStudy, match="an older lowprec, which kept what was asked for and not the Training that"):
+        Store(tmp_path, {"steps": 10, "training": {"optimizer": {"lr": 0.1}}})
+    assert [result["seed"] for result in read_results(tmp_path)] == [0]
+    assert (tmp_path / "manifest.json").read_bytes() == before
+
+
+def test_the_training_of_a_precision_stays_the_same(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS, {}, {"fp32.32": "a"}) as store:
+        store.append(point(0))
+    with Store(tmp_path, SETTINGS, {}, {"fp16.32": "b"}):
+        pass
+    assert read_manifest(tmp_path).trainings == {"fp32.32": "a", "fp16.32": "b"}
+    with pytest.raises(OtherStudy, match=r"holds a study with another Training in fp16\.32: choose"):
+        Store(tmp_path, SETTINGS, {}, {"fp32.32": "a", "fp16.32": "c"})
+    with module.open_store(tmp_path, SETTINGS, {}, {"fp16.32": "c"}, force=True) as store:
+        assert store.folder != tmp_path
+
+
+def test_numbers_count_by_their_value(tmp_path: Path) -> None:
+    with Store(tmp_path, {**SETTINGS, "lr": 1, "kahan": False}) as store:
+        store.append(point(0))
+    with Store(tmp_path, {**SETTINGS, "lr": 1.0, "kahan": False}) as again:
+        again.append(point(1))
+        assert again.digest == store.digest
+    assert [result["seed"] for result in read_results(tmp_path)] == [0, 1]
+
+
+def test_where_points_were_trained_is_kept_and_refuses_nothing(tmp_path: Path) -> None:
+    for words, all_of_them in (("here", ("here",)), ("there", ("here", "there")), ("here", ("here", "there"))):
+        with Store(tmp_path, SETTINGS) as store:
+            store.trained_by(words)
+            store.append(point(0))
+            assert store.executions == all_of_them
+    assert read_manifest(tmp_path).executions == ("here", "there")
 
 
 def test_another_order_of_sums_is_refused_and_named(tmp_path: Path) -> None:
@@ -273,6 +318,12 @@ def test_what_is_not_the_stores_own_stays(tmp_path: Path) -> None:
         store.append(point(0))
     with Store(tmp_path, SETTINGS):
         assert sorted(path.name for path in tmp_path.glob(".*")) == sorted([*names, *folders])
+
+
+def test_results_agree_wherever_they_were_made() -> None:
+    assert agree({**point(), "cycles_per_step": 3, "seconds": 2}, {**point(), "cycles_per_step": 4})
+    assert agree({**point(), "microseconds_per_step": 3, "tile_memory": 2}, {**point(), "microseconds_per_step": 4})
+    assert not agree({**point(), "lost_updates": 0.5}, {**point(), "lost_updates": 0.25})
 
 
 def test_results_agree_but_for_the_time_they_took() -> None:

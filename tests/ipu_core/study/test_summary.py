@@ -50,6 +50,16 @@ def test_shares_are_in_percent_with_their_deviation() -> None:
     assert made.rows[0][3:] == ("80.0 ± 14.1 %", "25.0 %", "100.0 %")
 
 
+def test_a_machines_figures_stand_where_its_seeds_agree() -> None:
+    figures = [{"cycles_per_step": 5, "tile_memory": 1024}, {}, {"cycles_per_step": 6, "tile_memory": 1024}]
+    seeds = [result("a", seed, 1.0, **more) for seed, more in enumerate(figures)]
+    assert table(summarise(seeds[:2], ["a"]), "").rows[0][3:] == ("5", "1.0 KiB")
+    made = table(summarise(seeds, ["a"]), "", ["tiles of bow", "direct engine"])
+    assert made.columns[3:] == ("tile memory",)
+    assert made.note.splitlines()[-2:] == ["  tiles of bow", "  direct engine"]
+    assert "several places" not in table(summarise(seeds, ["a"]), "", ["tiles of bow"]).note
+
+
 def test_machine_columns_show_when_there_are_figures() -> None:
     more = {
         "cycles_per_step": 12345,

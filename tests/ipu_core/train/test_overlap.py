@@ -32,7 +32,7 @@ SLOW = Target("gc200", streaming_bandwidth=1e9)  # so that transfers take longer
 def loop(settings: Settings, precision: Precision | str, optimizer: Optimiser | None = None, **more: Any) -> TrainLoop:
     task = DIGITS if settings.model == "mlp" else TASK
     problem = models.problem(settings, task)
-    optimizer = settings.trainer() if optimizer is None else optimizer
+    optimizer = settings.training().optimizer if optimizer is None else optimizer
     given = {"optimizer": optimizer, "loss_scale": settings.loss_scale, "key": 3, "precision": precision, **more}
     return TrainLoop(problem.loss, problem.params(0), problem.batches(0)(0), **given)
 

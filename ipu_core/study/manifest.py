@@ -1,0 +1,93 @@
+"""The manifest of a study's folder: what its results rest on, and in words what keeps others from standing there."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lowprec
+from ipu_core.train.values import digest
+
+MANIFEST = "manifest.json"
+ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"
+
+
+class OtherStudy(ValueError):
+    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
+
+
+class Manifest(NamedTuple):
+    """What a manifest says.
+
+    Attributes:
+        basis: What the results rest on: "lowprec" (the version), "settings", "accumulations".
+        files: The checksums of files by name; None where they were not kept.
+        trainings, executions: As a `Store` keeps them.
+    """
+
+    basis: dict[str, Any]
+    files: dict[str, str] | None
+    trainings: dict[str, str]
+    executions: tuple[str, ...]
+
+
+def read_manifest(folder: str | Path) -> Manifest:
+    """The manifest of a folder, of older lowprecs too.
+
+    Raises:
+        OtherStudy: there is no manifest, or it is damaged, or of a lowprec that kept no version.
+        ValueError: it cannot be read.
+    """
+    path = Path(folder) / MANIFEST
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise OtherStudy(f"{folder} holds results without a {MANIFEST}: {ELSEWHERE}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        basis = json.loads(text)
+        study = basis.pop("study")
+        files = {str(name): str(known) for name, known in basis.pop("files").items()} if "files" in basis else None
+        trainings = {str(name): str(known) for name, known in basis.pop("trainings", {}).items()}
+        executions = tuple(map(str, basis.pop("executions", ())))
+        if "lowprec" not in basis and study == digest(basis["settings"]):
+            raise OtherStudy(
+                f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
+                f"{lowprec.__version__}: {ELSEWHERE}"
+            )
+        if study != digest(basis) or basis.keys() != {"lowprec", "settings", "accumulations"}:
+            raise KeyError("study")
+    except OtherStudy:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise OtherStudy(f"{path} is damaged, or no study's manifest: {ELSEWHERE}") from error
+    return Manifest(dict(basis), files, trainings, executions)
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """In words, what keeps results of one manifest from standing beside those of the other."""
+    if there["lowprec"] != here["lowprec"]:
+        return f"a study of lowprec {there['lowprec']}, and this is lowprec {here['lowprec']}"
+    if "training" in here["settings"] and "training" not in there["settings"]:
+        return "a study of an older lowprec, which kept what was asked for and not the Training that it meant"
+    changes = list(_changes(there["settings"], here["settings"]))
+    if changes:
+        return f"a study with other settings ({', '.join(changes)})"
+    names = sorted({name for name, _ in there["accumulations"].items() ^ here["accumulations"].items()})
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"a study with another order of sums ({names[0]}{more})"
+
+
+def _changes(there: Any, here: Any, path: str = "") -> Iterator[str]:
+    """What differs, and nothing else, each with its place."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in sorted({*there, *here}):
+            yield from _changes(there.get(name), here.get(name), f"{path}.{name}" if path else name)
+    elif there != here:
+        yield f"{path} {_brief(there)} there, {_brief(here)} here"
+
+
+def _brief(value: object) -> str:
+    text = "not said" if value is None else json.dumps(value)
+    return text if len(text) <= 24 else text[:21] + "..."
