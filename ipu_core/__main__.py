@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ipu_core import interruption, study
+from ipu_core import interruption, reproduce, study
+from ipu_core.chip.target import CHIPS, Target
+from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
-from ipu_core.ir.precision import Precision
-from ipu_core.study import live, reproduce, typed
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.study import live, typed
 from ipu_core.study.executors import connected
+from ipu_core.study.models.size import Size
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
 from ipu_core.study.settings import (
-    BUDGET,
-    BY,
     MODELS,
     PRECISIONS,
-    TOLERANCE,
     UNIT_RATES,
     USUAL,
     Point,
@@ -32,8 +32,6 @@ from ipu_core.study.settings import (
     parse_precisions,
     usual_engine,
 )
-from ipu_core.study.size import Size
-from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import streams
 

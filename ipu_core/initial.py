@@ -11,7 +11,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.values import apply, elementwise
+from ipu_core.ir.trace.values import apply, elementwise
 from lowprec import random_bits
 from lowprec.checks import number, sizes
 from lowprec.processor import in_default_state

@@ -13,7 +13,6 @@ accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a m
 scales         to_scaled (one per tensor or per axis), to_blocks (one per block: MX, NVFP4), scaled_matmul: their
                products; hadamard spreads outliers before
 tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads;
-               lowprec.torch.emulate: a context in which scripts of PyTorch round as a precision says
 
 Where no format is named results and accumulators are float32; round, astype and encode are always told one. Arrays of
 NumPy, torch, JAX (on the CPU) and CuPy go in, and results are of the same library.
@@ -27,14 +26,16 @@ except ModuleNotFoundError as error:
         f"install is shadowed by the source folder ({error})"
     ) from None
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lowprec.lazy import lazy_names
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import (
+from lowprec.sums.products import matmul, matmul_part
+from lowprec.threads import num_threads
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import (
     aliases,
     as_format,
     bfloat16,
@@ -57,9 +58,7 @@ from lowprec.spec.formats import (
     p3109,
     tfloat32,
 )
-from lowprec.spec.rounding import Rounding
-from lowprec.sums.products import matmul, matmul_part
-from lowprec.threads import num_threads
+from lowprec.values.rounding import Rounding
 
 if TYPE_CHECKING:
     from lowprec import statistics, testing
@@ -73,11 +72,11 @@ if TYPE_CHECKING:
     from lowprec.scaling.products import scaled_matmul
     from lowprec.scaling.rotations import hadamard
     from lowprec.scaling.tensor import ScaledArray, to_scaled
-    from lowprec.spec.block_format import BlockFormat, block_formats
-    from lowprec.spec.format_info import finfo
     from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
     from lowprec.sums.scatter import scatter_add
+    from lowprec.values.block_format import BlockFormat, block_formats
+    from lowprec.values.format_info import finfo
     from lowprec.version import __version__
     from lowprec.xoroshiro import Xoroshiro128aox
 
@@ -167,9 +166,8 @@ __all__ = [
 ]
 
 # Formats and rounding come with the import. The rest is loaded when it is first asked for, so that the import stays
-# short: this table and the one of backends/cpu are the only places that do so. `lowprec.torch` is found here and is no
-# part of `from lowprec import *`, which would hide the torch of a script.
-__getattr__ = lazy_names(
+# short: this table and the one of backends/cpu are the only places that do so.
+_find = lazy_names(
     __name__,
     {
         "arithmetic": "add divide fma multiply scaled_add sqrt subtract",
@@ -177,8 +175,8 @@ __getattr__ = lazy_names(
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
         "explanation": "Explanation explain",
-        "spec.block_format": "BlockFormat block_formats",
-        "spec.format_info": "finfo",
+        "values.block_format": "BlockFormat block_formats",
+        "values.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",
         "scaling.products": "scaled_matmul",
@@ -189,11 +187,18 @@ __getattr__ = lazy_names(
         "statistics": "",
         "sums.ordered": "cumulative_sum dot kahan_sum mean norm sum",
         "testing": "",
-        "torch": "",
         "version": "__version__",
         "xoroshiro": "Xoroshiro128aox",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # had a name here once; nothing of lowprec looks up to what it opened
+        raise AttributeError(
+            "lowprec.torch is gone: `with ipu_core.emulate(...)` rounds what a script of PyTorch computes"
+        )
+    return _find(name)
 
 
 def __dir__() -> list[str]:

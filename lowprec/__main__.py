@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lowprec import streams
 from lowprec.explanation import explain
-from lowprec.spec.formats import as_format, formats
+from lowprec.values.formats import as_format, formats
 
 
 def parser() -> argparse.ArgumentParser:

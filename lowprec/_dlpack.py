@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.spec.formats import formats
 from lowprec.types import Array
+from lowprec.values.formats import formats
 
 CPU = 1  # kDLCPU
 NARROW: Mapping[int, str] = MappingProxyType(

@@ -6,9 +6,9 @@ import numpy as np
 
 from lowprec._pieces import pieces
 from lowprec.backends.owner import is_cupy
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import format_of_dtype
 from lowprec.types import Array
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import format_of_dtype
 
 LIMIT = 32
 

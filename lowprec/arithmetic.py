@@ -21,13 +21,13 @@ from lowprec.backends import cpu
 from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
 from lowprec.foreign import library_of, through
-from lowprec.spec.conversion import Conversion, exact_conversion
-from lowprec.spec.float_format import STORAGE
-from lowprec.spec.formats import FormatLike, format_of_dtype
-from lowprec.spec.keys import KeyLike, first_index, key_value
-from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
-from lowprec.spec.outputs import check_out
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion, exact_conversion
+from lowprec.values.float_format import STORAGE
+from lowprec.values.formats import FormatLike, format_of_dtype
+from lowprec.values.keys import KeyLike, first_index, key_value
+from lowprec.values.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.values.outputs import check_out
 
 Operand = Array | float
 _STORED = frozenset(STORAGE.values())

@@ -11,9 +11,9 @@ from lowprec import backends
 from lowprec._dlpack import from_dlpack
 from lowprec.backends.owner import is_cupy
 from lowprec.checks import shown
-from lowprec.spec.keys import native
-from lowprec.spec.outputs import check_out
 from lowprec.types import Array
+from lowprec.values.keys import native
+from lowprec.values.outputs import check_out
 
 
 def input_array(x: object) -> tuple[Array, bool]:

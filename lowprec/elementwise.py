@@ -19,15 +19,15 @@ from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
 from lowprec.foreign import library_of, through
-from lowprec.spec.conversion import conversion_of
-from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.spec.formats import FormatLike
-from lowprec.spec.keys import KeyLike, first_index
-from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
-from lowprec.spec.operands import operand_format
-from lowprec.spec.outputs import straight
-from lowprec.spec.rounding import NEAREST_EVEN, Rounding
 from lowprec.types import Array
+from lowprec.values.conversion import conversion_of
+from lowprec.values.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.values.formats import FormatLike
+from lowprec.values.keys import KeyLike, first_index
+from lowprec.values.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
+from lowprec.values.operands import operand_format
+from lowprec.values.outputs import straight
+from lowprec.values.rounding import NEAREST_EVEN, Rounding
 
 _FLOAT32 = np.dtype(np.float32)
 

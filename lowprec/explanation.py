@@ -11,10 +11,10 @@ import numpy as np
 
 from lowprec.backends.reference.rounding import round_magnitude, round_number
 from lowprec.processor import in_default_state
-from lowprec.spec.describe import escape
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import FormatLike, as_format
-from lowprec.spec.rounding import MODES, rounding_rule
+from lowprec.values.describe import escape
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import FormatLike, as_format
+from lowprec.values.rounding import MODES, rounding_rule
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from lowprec._dlpack import from_dlpack
-from lowprec.spec.formats import format_of_dtype
 from lowprec.types import Array
+from lowprec.values.formats import format_of_dtype
 
 P = ParamSpec("P")
 R = TypeVar("R")

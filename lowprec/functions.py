@@ -11,8 +11,8 @@ from typing import Any
 import numpy.typing as npt
 
 from lowprec.elementwise import function_op
-from lowprec.spec.formats import FormatLike
-from lowprec.spec.keywords import RoundingLike
+from lowprec.values.formats import FormatLike
+from lowprec.values.keywords import RoundingLike
 
 
 def exp(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:

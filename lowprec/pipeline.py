@@ -16,14 +16,14 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.backends import cpu
 from lowprec.elementwise import specified
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.formats import FormatLike
-from lowprec.spec.keys import KeyLike
-from lowprec.spec.operands import operand_dtype
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
 from lowprec.sums.reduce import order_of_sums
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.formats import FormatLike
+from lowprec.values.keys import KeyLike
+from lowprec.values.operands import operand_dtype
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import sum_rules
 
 
 def runs_here() -> bool:

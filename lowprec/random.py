@@ -11,9 +11,9 @@ from typing import SupportsIndex
 import numpy as np
 
 from lowprec import backends
-from lowprec.spec.keys import TAGS, RawKey, first_index, key_value, word
-from lowprec.spec.keys import KeyLike as KeyLike
 from lowprec.types import Array
+from lowprec.values.keys import TAGS, RawKey, first_index, key_value, word
+from lowprec.values.keys import KeyLike as KeyLike
 
 _END = 1 << 64
 

@@ -35,13 +35,13 @@ from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
 from lowprec.foreign import library_of, through
-from lowprec.spec.conversion import Conversion, Result, conversion_of
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import FormatLike, as_format, float32
-from lowprec.spec.keys import KeyLike, first_index, key_value
-from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
-from lowprec.spec.rounding import FEW_BIT_MODES
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion, Result, conversion_of
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import FormatLike, as_format, float32
+from lowprec.values.keys import KeyLike, first_index, key_value
+from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
+from lowprec.values.rounding import FEW_BIT_MODES
 
 
 def round(

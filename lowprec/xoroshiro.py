@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.spec.keys import word
 from lowprec.types import Array
+from lowprec.values.keys import word
 
 MASK = 0xFFFFFFFFFFFFFFFF
 MASK32 = 0xFFFFFFFF

@@ -11,8 +11,8 @@ import pytest
 import ipu_core
 import lowprec
 from ipu_core import Precision, nn
-from ipu_core.ir.precision import PRESETS
-from ipu_core.ir.role_formats import FORMATS
+from ipu_core.ir.precision.precision import PRESETS
+from ipu_core.ir.precision.role_formats import FORMATS
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "notebooks" / "docs"

@@ -10,8 +10,8 @@ import pytest
 from tests.faults import Fault, Tree, chosen, faults, run
 
 SEEN = Fault(
-    "ipu_core/integers.py", "values[1:] > values[:-1]", "values[1:] >= values[:-1]",
-    "tests/ipu_core/test_integers.py", "Values that repeat are taken for values that ascend.",
+    "ipu_core/chip/integers.py", "values[1:] > values[:-1]", "values[1:] >= values[:-1]",
+    "tests/ipu_core/chip/test_integers.py", "Values that repeat are taken for values that ascend.",
 )  # fmt: skip
 
 

@@ -22,43 +22,33 @@ class Floor(NamedTuple):
     below: tuple[str, ...] = ()
 
 
-# The floor of a module is that of the longest beginning of its name. plan and engine stand side by side. Of the
-# equations only those that bind them to arrays know a tile's arithmetic, and none knows the tiled graph.
+# The floor of a module is that of the longest beginning of its name. placement and engine stand side by side. Of the
+# equations only their runs know a tile's arithmetic, and none knows the tiled graph.
 FLOORS = {
     "lowprec": Floor(("lowprec",)),
-    "chip": Floor(
-        tuple(f"ipu_core.{name}" for name in (
-            "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "tile_integers", "tile_random", "hardware_random", "arrays",
-        )),
-        ("lowprec",),
-    ),
+    "chip": Floor(("ipu_core.chip", "ipu_core.errors", "ipu_core.interruption"), ("lowprec",)),
     "graph": Floor(("ipu_core.graph",), ("chip",)),
-    "plan": Floor(("ipu_core.plan",), ("graph",)),
+    "placement": Floor(("ipu_core.placement",), ("graph",)),
     "engine": Floor(("ipu_core.engine",), ("graph",)),
     "report": Floor(("ipu_core.report",), ("engine",)),
-    "library": Floor(("ipu_core.library",), ("plan",)),
+    "library": Floor(("ipu_core.library",), ("placement",)),
     "equations": Floor(("ipu_core.ir",), ("lowprec",)),
-    "execution": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in ("buffers", "kernels", "fused", "declared", "evaluate", "execute")),
-        ("equations", "chip"),
-    ),
-    "tracing": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in (
-            "eager", "values", "array_moves", "array_products", "array_formulas", "array_functions", "traced", "full",
-            "images", "tracing", "autodiff", "unit_scaling",
-        )),
-        ("execution",),
-    ),
+    "runs": Floor(("ipu_core.ir.run",), ("equations", "chip")),
+    "tracing": Floor(("ipu_core.ir.trace", "ipu_core.ir.passes.autodiff", "ipu_core.ir.unit_scaling"), ("runs",)),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
-    "train": Floor(("ipu_core.train",), ("compile", "nn")),
-    "study": Floor(("ipu_core.study",), ("train", "report")),
-    "capture": Floor(
-        ("ipu_core.capture", "ipu_core.poptorch", "ipu_core.emulation", "ipu_core.jaxpr", "lowprec.torch"), ("train",)
+    "files": Floor(("ipu_core.train.checkpoint", "ipu_core.train.table"), ("runs",)),
+    "watch": Floor(
+        tuple(f"ipu_core.diagnose.{name}" for name in ("watch", "measure", "finite", "precision_table")),
+        ("files",),
     ),
-    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study", "capture")),  # gathers names
-}  # fmt: skip
+    "train": Floor(("ipu_core.train",), ("compile", "nn", "watch")),
+    "diagnose": Floor(("ipu_core.diagnose",), ("train",)),
+    "study": Floor(("ipu_core.study",), ("diagnose", "report")),
+    "reproduce": Floor(("ipu_core.reproduce",), ("study",)),
+    "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
+    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("reproduce", "frontends")),  # gathers names
+}
 
 
 class Import(NamedTuple):
@@ -144,7 +134,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 # What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
 BELOW_BACKENDS = (
     "processor",
-    "spec",
+    "values",
     "backends",
     "_kernels",
     "threads",
@@ -168,11 +158,11 @@ def test_backends_import_values_and_never_the_front() -> None:
 
 
 def test_values_import_values() -> None:
-    allowed = ("lowprec.spec.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.", "lowprec.processor.")
+    allowed = ("lowprec.values.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.", "lowprec.processor.")
     bad = [
         f"{i.importer}:{i.line} imports {i.imported}"
         for i in IMPORTS
-        if i.importer.startswith("lowprec.spec") and not f"{i.imported}.".startswith(allowed)
+        if i.importer.startswith("lowprec.values") and not f"{i.imported}.".startswith(allowed)
     ]
     assert not bad, "\n".join(bad)
 

@@ -126,7 +126,9 @@ def run_torch(wanted: Sequence[str] = ()) -> int:
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         (pinned,) = [name.partition("==")[2] for name in oldest("torch") if name.startswith("torch==")]
         versions = [pinned, *minors(listed.partition("Available versions:")[2].partition("\n")[0])]
-    parts = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "ipu_core").glob("test_torch_*.py"))
+    parts = sorted(
+        str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "ipu_core" / "frontends").glob("test_torch_*.py")
+    )
     codes = []
     for version in versions:
         print(f"== PyTorch {version}", flush=True)

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import planned
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine.accountant import account
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import branch_of
-from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.checks import integer
 from lowprec.processor import in_default_state

@@ -7,23 +7,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import LEAST_ROOM, plan
-from ipu_core.compile.residency import scheduled
+from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph import program as p
 from ipu_core.graph.adoption import adopt, in_place_of
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Type, described, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import INT32
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.tracing import trace
-from ipu_core.target import Target
+from ipu_core.ir.trace.tracing import trace
 from lowprec import Accumulation
 from lowprec import float32 as FLOAT32
 from lowprec.checks import expect, integer, integers, listed, shown, truth

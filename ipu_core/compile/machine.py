@@ -6,18 +6,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import WorkerState
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import BlockPlan, plan
-from ipu_core.compile.residency import check_room
-from ipu_core.control import FloatingPointControl
+from ipu_core.compile.schedule.residency import check_room
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
 from ipu_core.graph.program import RemoteBuffer
-from ipu_core.hardware_random import WorkerState
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.regions import Loop
-from ipu_core.target import Target
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state

@@ -1,13 +1,13 @@
 """Equations as a plan takes them: operands and how they lie, sizes of sums."""
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.aliasing import operand_tensors
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.convolution import place_of
 from ipu_core.ir.ops import DOTS
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
-from ipu_core.plan.convolution import Convolution
-from ipu_core.target import Target
-from lowprec.spec.windows import PhaseBlock, phase_blocks
+from ipu_core.placement.convolution import Convolution
+from lowprec.values.windows import PhaseBlock, phase_blocks
 
 
 def sizes(equation: Equation) -> Sizes:

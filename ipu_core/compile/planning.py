@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.operands import sides, sizes, sums_of
-from ipu_core.compile.residency import residency
+from ipu_core.compile.schedule.residency import residency
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, described, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
+from ipu_core.ir.run.kernels import order_of
 from ipu_core.library.sides import Side, Sizes, planned
-from ipu_core.plan.convolution import ConvPlacement, ConvPlan, plan_convolution
-from ipu_core.plan.cuts import BYTE, BYTES_GROUP
-from ipu_core.plan.matmul import RESERVED, Placement, SumPlan
-from ipu_core.plan.orders import OrderRule, convolution_order, product_order, reduction_order
-from ipu_core.target import Target
+from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
+from ipu_core.placement.cuts import BYTE, BYTES_GROUP
+from ipu_core.placement.matmul import RESERVED, Placement, SumPlan
+from ipu_core.placement.orders import OrderRule, convolution_order, product_order, reduction_order
 from lowprec import Accumulation
 from lowprec.checks import by_number, expect
 from lowprec.processor import in_default_state
@@ -68,7 +68,7 @@ class BlockPlan:
 
 
 def choose_accumulations(block: Block, rule: OrderRule, typed: Block | None = None) -> dict[int, Accumulation]:
-    """The order of every product and sum of a Block by the rule of `ipu_core.plan.orders`.
+    """The order of every product and sum of a Block by the rule of `ipu_core.placement.orders`.
 
     It does not depend on formats but for one: products of at most 8 bits add twice as many in a group, as the matrix
     units that have them do. So a study has the same orders in all its precisions.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints, distinct, numbered
 from ipu_core.graph.regions import axis_runs, canonical, merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
-from ipu_core.integers import Ints, distinct, numbered
 
 
 class Runs(NamedTuple):

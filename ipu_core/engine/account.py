@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
+from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.exchange import copy_traffic
 from ipu_core.engine.moves import Moves
@@ -14,9 +17,6 @@ from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
-from ipu_core.integers import Ints
-from ipu_core.target import Target
-from ipu_core.traffic import Traffic
 from lowprec.checks import shown
 
 Vertices = Sequence[tuple[VertexGroup, Codelet]]

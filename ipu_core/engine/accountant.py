@@ -9,7 +9,8 @@ from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
 from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import unbound
@@ -24,7 +25,6 @@ from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
-from ipu_core.target import Target
 
 CodeletsOf = Callable[[ComputeSet, Sequence[VertexGroup]], Sequence[Codelet]]
 """The codelets of a compute set's groups with their fields in place: they say what its vertices cost."""

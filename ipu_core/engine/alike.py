@@ -5,13 +5,13 @@ from dataclasses import replace
 from threading import Lock
 from typing import Final, NamedTuple
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.likeness import Likeness, how_it_lies
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.target import Target
 
 MOST_KNOWN: Final = 1024
 """Accounts that are kept for engines to come: some 40 KB each on a chip of 1472 tiles, which its profiles share."""

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.arrays import aligned
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.arrays import aligned
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import Draws, TileRandom
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
-from ipu_core.hardware_random import Draws, TileRandom
-from ipu_core.integers import Ints
-from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
 
 

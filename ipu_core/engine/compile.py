@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
 from ipu_core.engine.streams import HostEnds
 from ipu_core.engine.tree import Branch, Interleaved, Loop, Series, Tree, While
@@ -15,7 +16,6 @@ from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
-from ipu_core.target import Target
 
 Calls = list[Callable[[], None]]
 

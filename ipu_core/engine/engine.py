@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.arrays import aligned
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.arrays import aligned
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import TileRandom, WorkerState
 from ipu_core.engine.accountant import account
 from ipu_core.engine.bind import KeyCell, view_of
 from ipu_core.engine.compile import Compiler
@@ -18,7 +19,6 @@ from ipu_core.engine.tree import is_dynamic, reset
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
 from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state

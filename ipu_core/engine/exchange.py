@@ -6,14 +6,14 @@ once (one send serves all listeners). `Traffic` says how long that takes.
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints, distinct, numbered
+from ipu_core.chip.target import Target
+from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import AccessedSets
 from ipu_core.errors import DataRace
 from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.regions import merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.integers import Ints, distinct, numbered
-from ipu_core.target import Target
-from ipu_core.traffic import Traffic
 
 
 def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.arrays import digest
+from ipu_core.chip.arrays import digest
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.chip.integers import Ints
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.liveness import ProgramPoint, live_points
 from ipu_core.engine.tree import Tree
@@ -15,7 +16,6 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import RemoteBuffer
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
 
 Flags = NDArray[np.bool_]

@@ -2,13 +2,13 @@
 
 from collections.abc import Hashable, Sequence
 
+from ipu_core.chip.target import Target
+from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Access, AccessedSets, Accesses, accesses_of, joined_sets
 from ipu_core.engine.exchange import gather_traffic, scatter_traffic
 from ipu_core.engine.likeness import how_it_lies, place_of
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.target import Target
-from ipu_core.traffic import Traffic
 
 
 class Moves:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
-from ipu_core.integers import Ints
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.memory import MemoryAccount
-from ipu_core.integers import Ints
-from ipu_core.target import Target
 
 
 @dataclass(frozen=True, eq=False)

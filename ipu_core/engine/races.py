@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
 from ipu_core.engine.accesses import AccessedSets, Accesses
 from ipu_core.errors import DataRace
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
-from ipu_core.integers import Ints
 
 
 def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses: Accesses) -> None:

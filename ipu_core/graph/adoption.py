@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand
-from ipu_core.integers import Ints
 
 
 def adopt(

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
-from ipu_core.control import FloatingPointControl
-from ipu_core.hardware_random import Draws
-from ipu_core.target import Target
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import Draws
+from ipu_core.chip.target import Target
 from lowprec import Key, as_format
 from lowprec.checks import integer, shown
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.mapping import linear_boundaries
 from ipu_core.graph.printer import graph_text
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.graph.vertices import ComputeSet, FieldSource, Vertex, VertexGroup, make_group
-from ipu_core.integers import Ints
-from ipu_core.target import Target
 from lowprec import FloatFormat, astype
 from lowprec.arrays import whole_array
 from lowprec.checks import LARGEST, expect, integer, integers, listed, shown, sizes, truth

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipu_core.arrays import digest
+from ipu_core.chip.arrays import digest
+from ipu_core.chip.integers import Ints
 from ipu_core.errors import MappedTwice, UnmappedTensor
-from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
 
 

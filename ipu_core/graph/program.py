@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.chip.target import Target
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.target import Target
 from lowprec import FloatFormat
 from lowprec.checks import expect, integer, shown, sizes
 

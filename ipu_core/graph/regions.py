@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ipu_core.integers import Ints
+from ipu_core.chip.integers import Ints
 
 
 def canonical(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...]]:

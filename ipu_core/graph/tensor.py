@@ -11,11 +11,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from ipu_core.chip.integers import Ints
 from ipu_core.graph.mapping import TileMapping, build_mapping
-from ipu_core.integers import Ints
 from lowprec import FloatFormat, as_format
 from lowprec.checks import integer, listed, shown
-from lowprec.spec.axes import restrided
+from lowprec.values.axes import restrided
 
 INTEGERS = ("int32", "uint32", "bool")
 

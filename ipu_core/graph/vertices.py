@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ipu_core.arrays import digest
+from ipu_core.chip.arrays import digest
+from ipu_core.chip.integers import Ints
 from ipu_core.errors import UnmappedTensor
 from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params, declared_statics, variant
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.integers import Ints
 from lowprec.checks import integers, shown
 
 FieldSource = Tensor | tuple[Tensor | Variable, ArrayLike]

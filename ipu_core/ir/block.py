@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
 from lowprec import FloatFormat, Rounding
-from lowprec.spec.rounding import NEAREST_EVEN
+from lowprec.values.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

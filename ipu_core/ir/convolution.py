@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Params
-from lowprec.spec.windows import Windows, other_axes, window_view, windows, with_zeros
+from lowprec.values.windows import Windows, other_axes, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]
 

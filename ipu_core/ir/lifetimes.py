@@ -14,7 +14,7 @@ from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of, 
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import ELEMENTWISE, VIEWS
 from ipu_core.ir.regions import Branch, Loop
-from lowprec.spec.axes import restrided
+from lowprec.values.axes import restrided
 
 
 class StridedView(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile, tile_random
+from ipu_core.chip import cost, tile, tile_random
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.mapping import linear_mapping
@@ -15,10 +16,9 @@ from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import FieldSource
 from ipu_core.library.folding import broadcast_scalars, join_axes
-from ipu_core.plan.layout import LinearLayout, linear_layout
-from ipu_core.target import Target
+from ipu_core.placement.layout import LinearLayout, linear_layout
 from lowprec import Rounding
-from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.values.rounding import NEAREST_EVEN, STOCHASTIC
 
 Array = npt.NDArray[Any]
 Operand = Tensor | float

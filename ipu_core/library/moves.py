@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import pieces, vertex_tiles
-from ipu_core.plan.layout import LinearLayout, linear_layout
-from ipu_core.target import Target
+from ipu_core.placement.layout import LinearLayout, linear_layout
 
 
 class Fill(Codelet):

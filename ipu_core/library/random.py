@@ -3,15 +3,15 @@
 import math
 from typing import Any
 
-from ipu_core import cost, tile, tile_random
+from ipu_core.chip import cost, tile, tile_random
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import pieces, vertex_tiles
 from ipu_core.library.folding import join_axes
-from ipu_core.plan.layout import linear_layout
-from ipu_core.target import Target
+from ipu_core.placement.layout import linear_layout
 
 
 class DropoutMask(Codelet):

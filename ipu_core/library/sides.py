@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ipu_core.chip.target import Target
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.layout import Stored, linear_layout
-from ipu_core.plan.matmul import Placement, SumPlan, plan_sum, product_of, sum_of
-from ipu_core.target import Target
+from ipu_core.placement.layout import Stored, linear_layout
+from ipu_core.placement.matmul import Placement, SumPlan, plan_sum, product_of, sum_of
 from lowprec import Accumulation
-from lowprec.spec.axes import fold
+from lowprec.values.axes import fold
 
 
 class Sizes(NamedTuple):

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile
+from ipu_core.chip import cost, tile
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array, elementwise
 from ipu_core.library.moves import is_float32
-from ipu_core.target import Target
 from lowprec.integers import ceil_div
 
 SHARE = 16

@@ -15,8 +15,8 @@ from ipu_core.initial import (
     uniform,
     unit_parameters,
 )
-from ipu_core.ir.images import avg_pool2d, conv1d, conv2d, flatten, max_pool2d
-from ipu_core.ir.values import (
+from ipu_core.ir.trace.images import avg_pool2d, conv1d, conv2d, flatten, max_pool2d
+from ipu_core.ir.trace.values import (
     concatenate,
     convert,
     matmul,

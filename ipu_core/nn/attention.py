@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array
-from ipu_core.ir.eager import as_array
-from ipu_core.ir.values import (
+from ipu_core.ir.trace.eager import as_array
+from ipu_core.ir.trace.values import (
     Traced,
     Value,
     concatenate,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipu_core.ir.eager import as_array, check_labels, format_of
-from ipu_core.ir.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
+from ipu_core.ir.trace.eager import as_array, check_labels, format_of
+from ipu_core.ir.trace.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
 from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, softplus, square, widen
 from lowprec import FloatFormat
 from lowprec.checks import integer, number, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ipu_core.ir.values import Value, apply, elementwise, mean, reshape, scope, shape_of
+from ipu_core.ir.trace.values import Value, apply, elementwise, mean, reshape, scope, shape_of
 from ipu_core.nn.operations import narrow, rsqrt, square, widen
 from lowprec.checks import entries, integer, number, truth
 

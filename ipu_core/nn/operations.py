@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.array_functions import log1p
+from ipu_core.chip.tile import dropout_mask
 from ipu_core.ir.block import Array, format_name
-from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.images import vector
 from ipu_core.ir.ops import INT32
-from ipu_core.ir.values import (
+from ipu_core.ir.trace.array_functions import log1p
+from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.images import vector
+from ipu_core.ir.trace.values import (
     Traced,
     Value,
     apply,
@@ -28,7 +29,6 @@ from ipu_core.ir.values import (
     shape_of,
     where,
 )
-from ipu_core.tile import dropout_mask
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec.checks import entries, integer, listed, shown, truth

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.array_moves import stack
-from ipu_core.ir.eager import as_array
-from ipu_core.ir.values import Traced, Value, axes_of, elementwise, matmul, shape_of
+from ipu_core.ir.trace.array_moves import stack
+from ipu_core.ir.trace.eager import as_array
+from ipu_core.ir.trace.values import Traced, Value, axes_of, elementwise, matmul, shape_of
 from ipu_core.nn.operations import sigmoid, tanh
 from lowprec.checks import entries, integer, shown
 

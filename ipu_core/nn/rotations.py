@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.ir.array_moves import swapaxes
-from ipu_core.ir.values import Value, elementwise, matmul, reshape, shape_of
+from ipu_core.ir.trace.array_moves import swapaxes
+from ipu_core.ir.trace.values import Value, elementwise, matmul, reshape, shape_of
 from ipu_core.nn.operations import table_like
 from lowprec.checks import truth
 from lowprec.random import KeyLike

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ipu_core.capture.export import MARK
+from ipu_core.frontends.torch.export import MARK
 from ipu_core.poptorch.words import PIPELINES, ReductionType
 from lowprec.checks import shown
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.batch import PLAIN, plain
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
+from ipu_core.frontends.torch.batch import PLAIN, plain
 from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.words import MODEL_NOT_HERE

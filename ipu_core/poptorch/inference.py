@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_core.capture.model import TorchModel, captured
 from ipu_core.engine.profile import Profile
+from ipu_core.frontends.torch.model import TorchModel, captured
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of, tensors_of
 from ipu_core.poptorch.options import Options

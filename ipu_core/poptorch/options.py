@@ -6,9 +6,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
-from ipu_core.ir.precision import Precision
+from ipu_core.chip.target import Target
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.poptorch.words import CHIPS, OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
-from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_integer
 from lowprec.checks import expect, shown, truth
 from lowprec.extras import optional

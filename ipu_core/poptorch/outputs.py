@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.model import TorchModel
+from ipu_core.frontends.torch.model import TorchModel
 from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import PyTree, flatten, unflatten
-from ipu_core.ir.values import elementwise, scope, where
+from ipu_core.ir.trace.values import elementwise, scope, where
 from ipu_core.poptorch.words import OutputMode
 from lowprec.extras import optional
 

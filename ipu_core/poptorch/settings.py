@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ipu_core.capture.model import TorchModel
-from ipu_core.capture.optimizers import from_torch_optimizer
-from ipu_core.ir.precision import Precision
+from ipu_core.frontends.torch.model import TorchModel
+from ipu_core.frontends.torch.optimizers import from_torch_optimizer
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.poptorch.optim import extra_of
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.words import MeanReductionStrategy

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ipu_core.capture.model import TorchModel, captured
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.retype import cast
+from ipu_core.frontends.torch.model import TorchModel, captured
+from ipu_core.ir.precision.retype import cast
 from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of, parts_of, tensors_of
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.outputs import Kept, combined

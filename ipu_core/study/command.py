@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ipu_core.compile.labels import label
+from ipu_core.diagnose.blame import blame, sensitivity
+from ipu_core.diagnose.watch import Watch
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.bodies import equations_of
 from ipu_core.report.html import comparison_to_html, to_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import to_chrome
-from ipu_core.study import models
-from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.drive import REPORT, Job, drive
 from ipu_core.study.files import check_writable, writing
 from ipu_core.study.live import View
+from ipu_core.study.models import catalogue as models
 from ipu_core.study.point import Problem, Recipe, check_size, make_loop, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
@@ -27,7 +28,6 @@ from ipu_core.study.settings import Point, Settings
 from ipu_core.study.tasks import Task
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
-from ipu_core.train.watch import Watch
 
 PROFILE = ("profile.json", "profile.html", "trace.json")
 COMPARISON = "comparison.html"

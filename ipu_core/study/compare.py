@@ -10,7 +10,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ipu_core.ir.precision import Precision
+from ipu_core.diagnose.watch import Watch
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.study.drive import Job, drive
 from ipu_core.study.point import Evaluate, Problem, Recipe, run_point
@@ -19,11 +20,10 @@ from ipu_core.study.run import Report
 from ipu_core.study.settings import check_count
 from ipu_core.study.tasks import Task
 from ipu_core.train.arguments import check_loss_function
-from ipu_core.train.data import shuffled
+from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.values import described, digest
-from ipu_core.train.watch import Watch
 from lowprec.checks import expect_path
 
 LONGEST = 600  # characters of a description that stands in a manifest as it is

@@ -2,10 +2,10 @@
 
 from functools import lru_cache
 
-from ipu_core.study import mlp
 from ipu_core.study.compare import compare
+from ipu_core.study.models import mlp
 from ipu_core.study.settings import Settings
-from ipu_core.train import data
+from ipu_core.train.data import dataset as data
 from ipu_core.train.optim import Sgd
 from lowprec import explain
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ipu_core.diagnose.watch import Watch
 from ipu_core.errors import refusal_in_words
 from ipu_core.study import live
 from ipu_core.study.live import View
@@ -20,7 +21,6 @@ from ipu_core.study.run import Event, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Point
 from ipu_core.study.store import Store, open_store
 from ipu_core.study.tasks import Task, begin, missing, records
-from ipu_core.train.watch import Watch
 
 REPORT = "blame.txt"
 """A file of a study's folder whose text its page shows."""

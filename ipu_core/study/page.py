@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.ir.measure import LOWEST
+from ipu_core.diagnose.measure import LOWEST
+from ipu_core.diagnose.watch import Record
+from ipu_core.diagnose.watch.record import MEASURES
 from ipu_core.report import charts
 from ipu_core.report.charts import Curve
 from ipu_core.report.page import key, page, table
 from ipu_core.study.summary import curve
 from ipu_core.train.table import Table
-from ipu_core.train.watch import Record
-from ipu_core.train.watch.record import MEASURES
 from lowprec import as_format
 
 ROWS, COLUMNS = 30, 120  # of a heat map

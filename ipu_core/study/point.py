@@ -14,11 +14,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room, scheduled
+from ipu_core.compile.schedule.residency import check_room, scheduled
+from ipu_core.diagnose.finite import in_words
+from ipu_core.diagnose.watch import Watch
 from ipu_core.errors import NotFinite
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
@@ -26,13 +28,11 @@ from ipu_core.study.settings import PRECISIONS, Point
 from ipu_core.study.summary import MACHINE, OWN
 from ipu_core.study.tasks import Task
 from ipu_core.train import checkpoint
-from ipu_core.train.finite import in_words
 from ipu_core.train.keywords import SharedOptions
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.step import step_block
 from ipu_core.train.units import in_units
-from ipu_core.train.watch import Watch
 from lowprec import Key
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted

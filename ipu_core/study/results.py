@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ipu_core.diagnose.watch import Record
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import point_file
 from ipu_core.study.page import study_page
@@ -17,7 +18,6 @@ from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import summarise, table
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
-from ipu_core.train.watch import Record
 
 
 @dataclass

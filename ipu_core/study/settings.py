@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import options
+from ipu_core.study.models.size import Size
 from ipu_core.study.options import check_name
 from ipu_core.study.scaling import Scaling
-from ipu_core.study.size import Size
-from ipu_core.target import Target
-from ipu_core.train.data import Dataset
+from ipu_core.train.data.dataset import Dataset
+from ipu_core.train.data.text import Text
 from ipu_core.train.options import Execution, Training, options_of
-from ipu_core.train.text import Text
 from lowprec import BlockFormat
 from lowprec import float32 as FLOAT32
 
@@ -33,10 +33,6 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
-TOLERANCE = 0.05
-BUDGET = 5.0
-BY = ("layer", "cause")
-"""What `blame` takes if nobody says, and by what `sensitivity` may count."""
 WIDEST = 10**9
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}

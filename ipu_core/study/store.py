@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import lowprec
+from ipu_core.diagnose.watch import Record
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
 from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, read_manifest
@@ -21,7 +22,6 @@ from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
 from ipu_core.train.values import canonical, digest
-from ipu_core.train.watch import Record
 
 RESULTS = "results.jsonl"
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of

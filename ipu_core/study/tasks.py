@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lowprec
+from ipu_core.diagnose.watch import Record, Watch
 from ipu_core.study.files import check_writable, point_file
 from ipu_core.study.settings import Point
 from ipu_core.study.store import Store
-from ipu_core.train.watch import Record, Watch
 
 LACKS = {
     "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.hardware_random import HardwareRandom
+from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Type
-from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.ir.retype import cast
-from ipu_core.ir.values import Traced
+from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.values import Traced
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from ipu_core.control import FloatingPointControl
-from ipu_core.hardware_random import HardwareRandom
-from ipu_core.ir.precision import Precision
-from ipu_core.target import Target
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.target import Target
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
-from lowprec.spec.accumulation import Adder
+from lowprec.values.accumulation import Adder
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

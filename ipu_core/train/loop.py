@@ -13,21 +13,23 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.diagnose.finite import check_choice
+from ipu_core.diagnose.precision_table import WIDTH, precision_table
+from ipu_core.diagnose.watch import Record, Watch
+from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite, OtherOrders
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
-from ipu_core.train.batches import Batches, Intake, Run
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.finite import check_choice
+from ipu_core.train.data.batches import Batches, Intake, Run
 from ipu_core.train.keywords import Options, takes
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
-from ipu_core.train.precision_table import WIDTH, precision_table
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import Scale, Skipped
@@ -36,8 +38,6 @@ from ipu_core.train.step import Loss, initial_state, planned_step, step_block
 from ipu_core.train.table import Table
 from ipu_core.train.units import loss_in_units, writer_of
 from ipu_core.train.updates import UpdateCounter
-from ipu_core.train.watch import Record, Watch
-from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import expect_path

@@ -28,11 +28,11 @@ from typing import Any, NoReturn, TypeVar, Unpack
 
 import numpy as np
 
-from ipu_core.control import FloatingPointControl
-from ipu_core.hardware_random import HardwareRandom
-from ipu_core.ir.precision import Precision
-from ipu_core.plan.orders import RULE, OrderRule, Orders
-from ipu_core.target import Target
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.placement.orders import RULE, OrderRule, Orders
 from ipu_core.train.arguments import (
     check_engine,
     check_integer,
@@ -53,7 +53,7 @@ from ipu_core.train.optim import Optimiser
 from ipu_core.train.scaling import LossScale, Scale
 from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth
-from lowprec.spec.accumulation import Adder
+from lowprec.values.accumulation import Adder
 
 Bits = TypeVar("Bits", bound="Arithmetic")
 
@@ -112,8 +112,8 @@ class Training(Arithmetic):
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
-            bits, family, adder and the version of the rule, see `ipu_core.plan.orders`. No tile has an aligned adder,
-            which the engine "direct" takes.
+            bits, family, adder and the version of the rule, see `ipu_core.placement.orders`. No tile has an aligned
+            adder, which the engine "direct" takes.
         precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
             tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
             each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".

@@ -10,21 +10,21 @@ from typing import Any, Unpack
 import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import scheduled
+from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import OtherOrders
 from ipu_core.ir.block import Block, Format, Type
-from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.execute import execute
 from ipu_core.ir.parameters import name_parameters
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.retype import cast
+from ipu_core.ir.precision.rules import check_names
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.retype import cast
-from ipu_core.ir.rules import check_names
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import OrderRule
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.arguments import check_forward
-from ipu_core.train.batches import Intake
+from ipu_core.train.data.batches import Intake
 from ipu_core.train.keywords import PredictionOptions, takes
 from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
 from ipu_core.train.runner import Runner

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import HardwareRandom, WorkerState
+from ipu_core.chip.target import Target
 from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.hardware_random import HardwareRandom, WorkerState
 from ipu_core.ir.block import Array, Block
-from ipu_core.ir.execute import Executable, Observer
-from ipu_core.target import Target
+from ipu_core.ir.run.execute import Executable, Observer
 from lowprec import Accumulation, Key
 
 

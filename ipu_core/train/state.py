@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ipu_core.compile.bill import Bill
+from ipu_core.diagnose.finite import cause, in_words
+from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.amax_scales import fitting
 from ipu_core.ir.block import Array
 from ipu_core.ir.bodies import branch_of
-from ipu_core.ir.execute import Observer
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.amax_scales import fitting
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.run.execute import Observer
 from ipu_core.train.arguments import check_integer
-from ipu_core.train.batches import Intake
-from ipu_core.train.finite import cause, in_words
+from ipu_core.train.data.batches import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim.common import Rate, rate_of
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.step import PlannedStep, planned_step, read_random
-from ipu_core.train.watch.watch import Watching
 from lowprec import Key
 from lowprec.arrays import whole_array
 from lowprec.checks import entries, expect, shown

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.remaking import remade
-from ipu_core.compile.residency import check_room, scheduled
-from ipu_core.hardware_random import HardwareRandom
-from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.compile.schedule.recompute import remade
+from ipu_core.compile.schedule.residency import check_room, scheduled
 from ipu_core.ir.block import Block, Equation, described, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.guard import UNSCALE, guarded
 from ipu_core.ir.ops import CONVOLUTIONS
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.passes.guard import UNSCALE, guarded
+from ipu_core.ir.passes.recompute import recompute as recomputed
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.recompute import recompute as recomputed
-from ipu_core.ir.retype import cast
-from ipu_core.ir.streaming import streaming
-from ipu_core.ir.tracing import in_rounds, trace
-from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
+from ipu_core.ir.trace.tracing import in_rounds, trace
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import write

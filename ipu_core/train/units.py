@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.diagnose.measure import wide
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.measure import wide
 from lowprec.statistics import UpdateCount
 
 
 class UpdateCounter:
-    """An observer of the updates of a step (see `ipu_core.ir.execute.Observer`) that counts them.
+    """An observer of the updates of a step (see `ipu_core.ir.run.execute.Observer`) that counts them.
 
     Attributes:
         total: Of those seen so far.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, regions_of
-from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
+from ipu_core.ir.run.kernels import order_of
 from ipu_core.train.options import foreign, named
 from ipu_core.train.step import read_random
 from lowprec import Accumulation

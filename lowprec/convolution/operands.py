@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.arrays import whole_array
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import bfloat16
-from lowprec.spec.keys import KeyLike, key_value
-from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
-from lowprec.spec.operands import factor_dtypes, operand_format
-from lowprec.spec.outputs import check_out
-from lowprec.spec.sum_rules import SumRules, sum_rules
-from lowprec.spec.windows import Windows
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import bfloat16
+from lowprec.values.keys import KeyLike, key_value
+from lowprec.values.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.values.operands import factor_dtypes, operand_format
+from lowprec.values.outputs import check_out
+from lowprec.values.sum_rules import SumRules, sum_rules
+from lowprec.values.windows import Windows
 
 Layout = Literal["NHWC", "NCHW"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)

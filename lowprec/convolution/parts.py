@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec._caching import cached
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.keys import KeyLike
-from lowprec.spec.operands import factor_dtypes, operand_format
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import part_rules
-from lowprec.spec.windows import BlockPlace
 from lowprec.types import Array, Span
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.keys import KeyLike
+from lowprec.values.operands import factor_dtypes, operand_format
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import part_rules
+from lowprec.values.windows import BlockPlace
 
 
 class PreparedBlock(Protocol):

@@ -20,19 +20,12 @@ from lowprec.convolution.operands import (
 )
 from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.keys import first_element
-from lowprec.spec.keywords import ProductKeywords, RoundingLike
-from lowprec.spec.windows import (
-    BlockPlace,
-    Padding,
-    checked_pair,
-    other_axes,
-    phase_blocks,
-    windows,
-)
 from lowprec.types import Array, Pair
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.keys import first_element
+from lowprec.values.keywords import ProductKeywords, RoundingLike
+from lowprec.values.windows import BlockPlace, Padding, checked_pair, other_axes, phase_blocks, windows
 
 MOST_BATCHES = 1 << 24
 

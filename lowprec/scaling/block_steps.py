@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from lowprec.arithmetic import multiply
 from lowprec.rounding import decode, encode
 from lowprec.scaling.tensor import as_carrier, from_storage, quotient, scale_by_power
-from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, BlockTask, carry_from
-from lowprec.spec.formats import float32
-from lowprec.spec.rounding import Rounding
 from lowprec.types import Array
+from lowprec.values.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, BlockTask, carry_from
+from lowprec.values.formats import float32
+from lowprec.values.rounding import Rounding
 
 
 def quantize(task: BlockTask, x: Array) -> tuple[Array, Array]:

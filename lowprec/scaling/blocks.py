@@ -48,12 +48,12 @@ from lowprec.scaling.tensor import (
     random_start,
     readable_or_carrier,
 )
-from lowprec.spec.block_format import BlockFormat, BlockTask, ScaleRule, as_block_format, checked_rule
-from lowprec.spec.formats import float32
-from lowprec.spec.keys import KeyLike
-from lowprec.spec.keywords import FewBitRoundingLike
-from lowprec.spec.rounding import InfiniteInput, Overflow, Rounding
 from lowprec.types import Array
+from lowprec.values.block_format import BlockFormat, BlockTask, ScaleRule, as_block_format, checked_rule
+from lowprec.values.formats import float32
+from lowprec.values.keys import KeyLike
+from lowprec.values.keywords import FewBitRoundingLike
+from lowprec.values.rounding import InfiniteInput, Overflow, Rounding
 
 
 class BlockKeywords(TypedDict, total=False):

@@ -17,9 +17,9 @@ from lowprec import backends
 from lowprec.arrays import input_array
 from lowprec.foreign import takes_foreign
 from lowprec.integers import ceil_div
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import FormatLike, as_format
 from lowprec.types import Array
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import FormatLike, as_format
 
 
 @takes_foreign

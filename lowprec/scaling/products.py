@@ -20,15 +20,15 @@ from lowprec.random import KeyLike
 from lowprec.rounding import decode
 from lowprec.scaling.blocks import BlockArray
 from lowprec.scaling.tensor import ScaledArray, from_storage
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32
-from lowprec.spec.keys import key_value
-from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
-from lowprec.spec.operands import factor_dtypes
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import rules_in_float32, sum_rules
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32
+from lowprec.values.keys import key_value
+from lowprec.values.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.values.operands import factor_dtypes
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import rules_in_float32, sum_rules
 
 ScaledLike = BlockArray | ScaledArray | npt.ArrayLike
 

@@ -19,9 +19,9 @@ from lowprec.checks import truth
 from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike
-from lowprec.spec.formats import float32, format_of_dtype
-from lowprec.spec.keys import TAGS, key_value
 from lowprec.types import Array
+from lowprec.values.formats import float32, format_of_dtype
+from lowprec.values.keys import TAGS, key_value
 
 MANY = 64
 

@@ -20,20 +20,14 @@ from lowprec.arrays import whole_array
 from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import decode, encode
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import as_format, format_of_dtype
-from lowprec.spec.keys import KeyLike, key_value, word
-from lowprec.spec.keywords import (
-    FewBitRoundingLike,
-    PolicyKeywords,
-    as_rounding,
-    refuse_unhashable,
-    refuse_unknown,
-)
-from lowprec.spec.operands import is_narrow
-from lowprec.spec.outputs import check_out
-from lowprec.spec.rounding import Rounding
 from lowprec.types import Array
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import as_format, format_of_dtype
+from lowprec.values.keys import KeyLike, key_value, word
+from lowprec.values.keywords import FewBitRoundingLike, PolicyKeywords, as_rounding, refuse_unhashable, refuse_unknown
+from lowprec.values.operands import is_narrow
+from lowprec.values.outputs import check_out
+from lowprec.values.rounding import Rounding
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 

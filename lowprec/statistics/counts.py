@@ -14,8 +14,8 @@ from lowprec import backends
 from lowprec.arrays import whole_array
 from lowprec.foreign import takes_foreign
 from lowprec.rounding import decode
-from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.types import Array
+from lowprec.values.formats import FloatFormat, as_format
 
 PIECE = 1 << 16  # elements at a time, which stay in the cache
 EXPONENTS = 256

@@ -18,9 +18,9 @@ from lowprec._pieces import PIECE, in_pieces
 from lowprec.foreign import measures_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import encode, round
-from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.statistics.values import held_by_float64
 from lowprec.types import Array
+from lowprec.values.formats import FloatFormat, as_format, format_of_dtype
 
 Index = tuple[slice, ...]
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec.extras import optional
-from lowprec.spec.formats import FloatFormat, as_format
-from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.statistics.histogram import exponent_histogram
 from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
 from lowprec.statistics.shares import Shares, shares
 from lowprec.statistics.updates import wanted_and_lost
 from lowprec.statistics.values import as_float64
+from lowprec.values.formats import FloatFormat, as_format
+from lowprec.values.keywords import FewBitRoundingLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,14 +14,14 @@ from lowprec._exact_bits import exact_random_bits
 from lowprec._pieces import pieces
 from lowprec.processor import in_default_state
 from lowprec.rounding import decode
-from lowprec.spec.conversion import Conversion, conversion_of
-from lowprec.spec.formats import FloatFormat, as_format
-from lowprec.spec.keys import key_value
-from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
-from lowprec.spec.rounding import INWARD_NEGATIVE, INWARD_POSITIVE, Rounding
 from lowprec.statistics.underflow import underflowed
 from lowprec.statistics.values import real_array
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion, conversion_of
+from lowprec.values.formats import FloatFormat, as_format
+from lowprec.values.keys import key_value
+from lowprec.values.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
+from lowprec.values.rounding import INWARD_NEGATIVE, INWARD_POSITIVE, Rounding
 
 
 class BitKeywords(TypedDict, total=False):

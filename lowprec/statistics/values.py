@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from lowprec._pieces import pieces
 from lowprec.arrays import whole_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.spec.formats import format_of_dtype
 from lowprec.types import Array
+from lowprec.values.formats import format_of_dtype
 
 _WHOLE_FLOAT64 = 1 << 53  # up to here float64 holds every integer
 

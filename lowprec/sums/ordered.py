@@ -40,13 +40,13 @@ from lowprec.arrays import whole_array
 from lowprec.foreign import library_of, through
 from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
-from lowprec.spec.axes import Axis, fold
-from lowprec.spec.formats import FormatLike, float64, format_of_dtype
-from lowprec.spec.keywords import RoundingKeywords, RoundingLike
-from lowprec.spec.operands import operand_format
-from lowprec.spec.outputs import into
 from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, SumOrder, checked_sum
 from lowprec.types import Array
+from lowprec.values.axes import Axis, fold
+from lowprec.values.formats import FormatLike, float64, format_of_dtype
+from lowprec.values.keywords import RoundingKeywords, RoundingLike
+from lowprec.values.operands import operand_format
+from lowprec.values.outputs import into
 
 R = TypeVar("R")
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root

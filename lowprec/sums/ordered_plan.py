@@ -11,12 +11,12 @@ import numpy as np
 
 from lowprec._caching import cached
 from lowprec.random import Key, KeyLike, as_key
-from lowprec.spec.column_sums import ColumnSum, carrier
-from lowprec.spec.conversion import CARRIED_BITS, Conversion, conversion_of, exact_conversion
-from lowprec.spec.formats import FormatLike, as_format, float64
-from lowprec.spec.keys import first_index
-from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
-from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
+from lowprec.values.column_sums import ColumnSum, carrier
+from lowprec.values.conversion import CARRIED_BITS, Conversion, conversion_of, exact_conversion
+from lowprec.values.formats import FormatLike, as_format, float64
+from lowprec.values.keys import first_index
+from lowprec.values.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.values.rounding import NEAREST_EVEN, Rounding, RoundingRule
 
 SumOrder = Literal["sequential", "blocked", "pairwise", "kahan"]
 ORDERS: tuple[str, ...] = get_args(SumOrder)

@@ -15,14 +15,14 @@ from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
 from lowprec.foreign import library_of, through
 from lowprec.random import KeyLike
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
-from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, RoundingLike, as_sum, refuse_unhashable
-from lowprec.spec.operands import factor_dtypes
-from lowprec.spec.outputs import into, straight
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import part_rules, sum_rules
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
+from lowprec.values.keywords import ProductChainKeywords, ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.values.operands import factor_dtypes
+from lowprec.values.outputs import into, straight
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import part_rules, sum_rules
 
 
 class PreparedMatmul(Protocol):

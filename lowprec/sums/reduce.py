@@ -20,11 +20,12 @@ from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
 from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.axes import Axis, Fold, fold, vertices
-from lowprec.spec.formats import FormatLike
-from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, native
-from lowprec.spec.keywords import (
+from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.axes import Axis, Fold, fold, vertices
+from lowprec.values.formats import FormatLike
+from lowprec.values.keys import ORIGIN, Coordinates, coordinates, first_element, native
+from lowprec.values.keywords import (
     ChainKeywords,
     PolicyKeywords,
     RoundingLike,
@@ -33,12 +34,11 @@ from lowprec.spec.keywords import (
     as_sum,
     refuse_unhashable,
 )
-from lowprec.spec.operands import operand_dtype
-from lowprec.spec.outputs import into as copied
-from lowprec.spec.outputs import straight
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import SumRules, part_rules, sum_rules
-from lowprec.types import Array
+from lowprec.values.operands import operand_dtype
+from lowprec.values.outputs import into as copied
+from lowprec.values.outputs import straight
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import SumRules, part_rules, sum_rules
 
 Tag = Literal["stage", "output"]
 MOST_VERTEX_AXES = 8

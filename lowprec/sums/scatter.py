@@ -13,14 +13,14 @@ from lowprec._caching import cached
 from lowprec.arrays import whole_array
 from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.keys import ORIGIN, Coordinates, first_element
-from lowprec.spec.keywords import RoundingLike, RowKeywords, as_sum, refuse_unhashable
-from lowprec.spec.operands import operand_dtype
-from lowprec.spec.outputs import into
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.keys import ORIGIN, Coordinates, first_element
+from lowprec.values.keywords import RoundingLike, RowKeywords, as_sum, refuse_unhashable
+from lowprec.values.operands import operand_dtype
+from lowprec.values.outputs import into
+from lowprec.values.rounding import Rounding
+from lowprec.values.sum_rules import sum_rules
 
 MOST_ROWS = 1 << 48  # more than any memory holds, and few enough to be counted in bytes
 

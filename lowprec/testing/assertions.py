@@ -14,11 +14,11 @@ from lowprec.extras import optional
 from lowprec.processor import in_default_state
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import as_format, format_of_dtype
 from lowprec.statistics.measures import ulp_error
 from lowprec.statistics.values import as_float64
 from lowprec.types import Array
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import as_format, format_of_dtype
 
 
 @in_default_state

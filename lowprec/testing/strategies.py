@@ -11,11 +11,11 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import DTypeLike
 
 from lowprec.random import Key
-from lowprec.spec.float_format import MAX_BITS, FloatFormat, NanStyle
-from lowprec.spec.formats import FormatLike, as_format
-from lowprec.spec.formats import formats as named
-from lowprec.spec.rounding import MODES
 from lowprec.types import Array
+from lowprec.values.float_format import MAX_BITS, FloatFormat, NanStyle
+from lowprec.values.formats import FormatLike, as_format
+from lowprec.values.formats import formats as named
+from lowprec.values.rounding import MODES
 
 
 def formats(*, custom: bool = True, max_bits: int = 64) -> st.SearchStrategy[FloatFormat]:

@@ -14,8 +14,8 @@ import numpy as np
 
 import lowprec as lp
 from lowprec.scaling.blocks import BlockArray
-from lowprec.spec.block_format import block_formats
 from lowprec.testing import isa, isa_names
+from lowprec.values.block_format import block_formats
 from tests.benchmarks.bench_rounding import against, copying
 
 Call = Callable[[], object]

@@ -17,9 +17,9 @@ import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
-from ipu_core.ir.precision import Precision  # noqa: E402
-from ipu_core.study import mlp  # noqa: E402
-from ipu_core.train import data  # noqa: E402
+from ipu_core.ir.precision.precision import Precision  # noqa: E402
+from ipu_core.study.models import mlp  # noqa: E402
+from ipu_core.train.data import dataset as data  # noqa: E402
 from ipu_core.train.loop import TrainLoop  # noqa: E402
 from ipu_core.train.optim import Sgd  # noqa: E402
 from tests.benchmarks.plain_step import PLAIN, Float32Step  # noqa: E402

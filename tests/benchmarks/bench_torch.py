@@ -38,7 +38,7 @@ Step = Callable[[], float]
 
 def names() -> list[str]:
     """The models, this file's own first."""
-    from tests.ipu_core.torch_zoo import MODELS
+    from tests.ipu_core.frontends.torch_zoo import MODELS
 
     return [LARGE, *MODELS]
 
@@ -51,8 +51,8 @@ def made(name: str) -> tuple[Any, Any, Any]:
     """
     import torch
 
-    from tests.ipu_core import torch_zoo
-    from tests.ipu_core.test_torch_models import Gpt
+    from tests.ipu_core.frontends import torch_zoo
+    from tests.ipu_core.frontends.test_torch_models import Gpt
 
     if name != LARGE:
         module, batches, loss = torch_zoo.made(name)
@@ -72,7 +72,7 @@ def step_of(way: str, name: str) -> Step:
         return lambda: loop.train(batch)
     import torch
 
-    from tests.ipu_core.torch_peer import loss_of
+    from tests.ipu_core.frontends.torch_peer import loss_of
 
     optimizer = torch.optim.SGD(module.parameters(), RATE)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.study import cnn, mlp
-from ipu_core.train import data
+from ipu_core.study.models import cnn, mlp
+from ipu_core.train.data import dataset as data
 from ipu_core.train.optim import Adam, Optimiser, Sgd
 from ipu_core.train.step import Loss
 from lowprec import Key

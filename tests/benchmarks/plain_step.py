@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.study import mlp
-from ipu_core.train import data
+from ipu_core.study.models import mlp
+from ipu_core.train.data import dataset as data
 
 Array = npt.NDArray[Any]
 CHUNK = 16  # products between two roundings of a partial sum

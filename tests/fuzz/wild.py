@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import lowprec
-from lowprec.spec.accumulation import ADDERS
-from lowprec.spec.rounding import FEW_BIT_MODES, INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
+from lowprec.values.accumulation import ADDERS
+from lowprec.values.rounding import FEW_BIT_MODES, INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")

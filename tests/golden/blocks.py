@@ -8,7 +8,7 @@ import numpy as np
 
 import lowprec as lp
 from lowprec.scaling.blocks import BlockArray
-from lowprec.spec.block_format import block_formats
+from lowprec.values.block_format import block_formats
 from tests.golden import hexadecimal
 from tests.golden.sums import numbers
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ipu_core.plan.convolution.sizes import Convolution
-from ipu_core.plan.orders import RULE, OrderRule, convolution_order, product_order, reduction_order
-from ipu_core.target import Target
+from ipu_core.chip.target import Target
+from ipu_core.placement.convolution.sizes import Convolution
+from ipu_core.placement.orders import RULE, OrderRule, convolution_order, product_order, reduction_order
 
 CHIPS = {"mk1": "gc2", "mk2": "gc200"}
 SIZES = (0, 1, 3, 10, 16, 31, 64, 100, 128, 256, 384, 512, 768, 1000, 1024, 2304, 3072, 4096, 8192, 50257)

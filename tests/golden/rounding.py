@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import lowprec as lp
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 from tests.golden import hexadecimal
 
 FORMATS = [fmt for fmt in lp.formats.values() if fmt.bits <= 32]

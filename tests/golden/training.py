@@ -9,8 +9,8 @@ import numpy as np
 
 import lowprec as lp
 from ipu_core import Lamb, Precision, Sgd, nn
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.run.execute import Executable
 from ipu_core.train.optim import Optimiser, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation

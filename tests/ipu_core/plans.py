@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ipu_core.plan.layout import Stored
-from ipu_core.plan.matmul import SumPlan, plan_sum, product_of, sum_of
-from ipu_core.target import Target
+from ipu_core.chip.target import Target
+from ipu_core.placement.layout import Stored
+from ipu_core.placement.matmul import SumPlan, plan_sum, product_of, sum_of
 
 
 def plan_matmul(

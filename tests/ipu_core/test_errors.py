@@ -13,7 +13,7 @@ import ipu_core
 from ipu_core import errors
 from ipu_core.compile.planning import plan
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
-from ipu_core.ir.execute import execute
+from ipu_core.ir.run.execute import execute
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph import Copy, DataStream, Graph, RemoteBuffer, RemoteStore, Sequence, StreamCopy
 from ipu_core.graph.program import check_remote_memory
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.scaling import OperandScaling
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.scaling import OperandScaling
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
-from ipu_core.plan.convolution import Convolution, plan_convolution
-from ipu_core.plan.matmul import Placement, plan_sum, product_of
-from ipu_core.plan.orders import OrderRule, convolution_order, product_order
-from ipu_core.target import Target
+from ipu_core.placement.convolution import Convolution, plan_convolution
+from ipu_core.placement.matmul import Placement, plan_sum, product_of
+from ipu_core.placement.orders import OrderRule, convolution_order, product_order
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb
 from lowprec import Accumulation, Rounding, bfloat16, float16

@@ -41,7 +41,7 @@ def interrupted_at(folder: Path, module: str, *line: str, number: int = signal.S
 
 
 @pytest.mark.parametrize(
-    "module", ["ipu_core.interruption", "lowprec.spec.formats", "ipu_core.ir.block", "ipu_core.errors"]
+    "module", ["ipu_core.interruption", "lowprec.values.formats", "ipu_core.ir.block", "ipu_core.errors"]
 )
 def test_an_interrupted_import_of_the_command_line_is_one_line(module: str, tmp_path: Path) -> None:
     code, errors = interrupted_at(tmp_path, module, "-m", "ipu_core", "profile")

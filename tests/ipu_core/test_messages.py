@@ -8,10 +8,10 @@ import pytest
 
 import lowprec
 from ipu_core import Sgd, TrainLoop, compare, nn, trace
-from ipu_core.ir.precision import Precision
-from ipu_core.study.cnn import kernels
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.study.models.cnn import kernels
 from ipu_core.study.settings import Settings
-from ipu_core.train import data
+from ipu_core.train.data import dataset as data
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 4)).astype(np.float32)

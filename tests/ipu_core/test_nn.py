@@ -7,9 +7,9 @@ import pytest
 
 import lowprec
 from ipu_core import nn
-from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 

@@ -16,7 +16,7 @@ ROOT = Path(ipu_core.__file__).parent
 SOURCES = [
     *sorted(ROOT.glob("tile*.py")),
     *sorted((ROOT / "library").rglob("*.py")),
-    *(ROOT / "ir" / name for name in ("kernels.py", "execute.py", "declared.py")),
+    *(ROOT / "ir" / "run" / name for name in ("kernels.py", "execute.py", "declared.py")),
     *(ROOT / "engine" / name for name in ("bind.py", "compile.py")),
 ]
 WORDS = """

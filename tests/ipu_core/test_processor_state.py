@@ -10,10 +10,10 @@ import pytest
 
 import lowprec as lp
 from ipu_core import Adam, Codelet, Engine, Execute, Graph, Input, Lamb, Output, Predictor, TrainLoop, nn
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import execute
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
 from tests.processor_state import STATES, control, processor_state
 
 PARAMS = nn.mlp_parameters(1, [20, 24, 7])

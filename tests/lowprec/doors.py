@@ -13,7 +13,7 @@ import numpy.typing as npt
 import lowprec as lp
 from lowprec import statistics
 from lowprec.pipeline import Pipeline
-from lowprec.spec.elementwise_op import OPERATIONS
+from lowprec.values.elementwise_op import OPERATIONS
 
 Array = npt.NDArray[Any]
 Door = Callable[[], Any]

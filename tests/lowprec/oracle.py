@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.reference.random import element_bits
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.rounding import RoundingRule
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.rounding import RoundingRule
 
 Floats = npt.NDArray[np.float64]
 

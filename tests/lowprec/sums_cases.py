@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.keywords import as_rounding
+from lowprec.values.keywords import as_rounding
 
 Array = npt.NDArray[Any]
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 
 COUNT = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "sqrt": 1, "fma": 3, "scaled_add": 3}
 FORMATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "f152", "float6_e3m2fn", "tfloat32"]

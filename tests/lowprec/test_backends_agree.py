@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 import lowprec.testing as lpt
-from lowprec.spec.accumulation import ADDERS
-from lowprec.spec.float_format import NanStyle
-from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
+from lowprec.values.accumulation import ADDERS
+from lowprec.values.float_format import NanStyle
+from lowprec.values.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* the reference computes it, slowly:RuntimeWarning")
 

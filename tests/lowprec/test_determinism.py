@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.rounding import MODES
 from lowprec.testing.strategies import arrays, formats, keys, rounding_modes
+from lowprec.values.rounding import MODES
 
 FORMATS = ["float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "tfloat32", "float8_e8m0fnu", "float4_e2m1fn"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.elementwise import prepare
-from lowprec.spec.elementwise_op import OPERATIONS
+from lowprec.values.elementwise_op import OPERATIONS
 from tests.examples import examples
 from tests.lowprec.sums_cases import RESULTS, arrays, assert_backends_agree, rounding_options, strided
 

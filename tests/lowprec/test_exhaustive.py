@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, rounding_rule
+from lowprec.values.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, rounding_rule
 from tests.lowprec.oracle import expected_codes, interesting, random_fractions
 
 NAMED = [fmt for fmt in lp.formats.values() if fmt.bits <= 8]

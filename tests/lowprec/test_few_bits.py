@@ -18,7 +18,7 @@ import pytest
 import lowprec as lp
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
-from lowprec.spec.rounding import FEW_BIT_MODES, few_bit_rule, rounding_rule
+from lowprec.values.rounding import FEW_BIT_MODES, few_bit_rule, rounding_rule
 
 # The authors' experiments (graphcore-research/arith25-stochastic-rounding) call these gfloat's SRC, SRF and SRFF.
 GFLOAT = {"stochastic_even": "Stochastic", "stochastic_half": "StochasticFast", "stochastic": "StochasticFastest"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from lowprec.spec.rounding import MODES, rounding_rule
+from lowprec.values.rounding import MODES, rounding_rule
 from tests.lowprec.oracle import expected_codes, grid, random_fractions
 
 PAIR = [lp.float16, lp.bfloat16]

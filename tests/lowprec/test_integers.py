@@ -11,7 +11,7 @@ import pytest
 import lowprec as lp
 import lowprec.testing as lpt
 from lowprec.backends.reference.rounding import round_number
-from lowprec.spec.rounding import FEW_BIT_MODES, MODES, STOCHASTIC_MODES
+from lowprec.values.rounding import FEW_BIT_MODES, MODES, STOCHASTIC_MODES
 
 EVERY_MODE = (*MODES, *FEW_BIT_MODES)
 FORMATS: list[Any] = ["float64", "float32", "bfloat16", "float8_e5m2", "float8_e8m0fnu"]

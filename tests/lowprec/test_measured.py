@@ -18,7 +18,7 @@ import lowprec.testing as lpt
 from lowprec import statistics as ls
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_magnitude
-from lowprec.spec.rounding import FEW_BIT_MODES, MODES, STOCHASTIC_MODES
+from lowprec.values.rounding import FEW_BIT_MODES, MODES, STOCHASTIC_MODES
 
 Array = npt.NDArray[Any]
 

@@ -15,7 +15,7 @@ import pytest
 
 import lowprec as lp
 import lowprec.testing as lpt
-from lowprec.spec.elementwise_op import OPERATIONS
+from lowprec.values.elementwise_op import OPERATIONS
 
 Array = npt.NDArray[Any]
 DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]

@@ -11,8 +11,8 @@ import pytest
 
 import lowprec as lp
 from lowprec import _kernels
-from lowprec.spec.rounding import MODES
 from lowprec.testing.isa import isa
+from lowprec.values.rounding import MODES
 
 OPERANDS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "sqrt": 1, "fma": 3}
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]

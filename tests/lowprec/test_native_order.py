@@ -13,7 +13,7 @@ import lowprec.testing as lpt
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.products import native_accumulator
-from lowprec.spec.sum_rules import sum_rules
+from lowprec.values.sum_rules import sum_rules
 
 X = np.random.default_rng(0).normal(size=(3, 200)).astype(np.float32)
 

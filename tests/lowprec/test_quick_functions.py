@@ -12,8 +12,8 @@ import pytest
 
 import lowprec as lp
 from lowprec import _kernels
-from lowprec.spec.elementwise_op import OPERATIONS
 from lowprec.testing.isa import isa
+from lowprec.values.elementwise_op import OPERATIONS
 from tests.lowprec.every_float32 import PARTS
 
 FUNCTIONS = ("rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu", "gelu_gradient")

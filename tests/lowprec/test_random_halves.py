@@ -16,9 +16,9 @@ import lowprec as lp
 from lowprec import _kernels
 from lowprec.backends.cpu.random import random_words
 from lowprec.elementwise import prepare
-from lowprec.spec.elementwise_op import OPERATIONS
-from lowprec.spec.keywords import as_rounding
 from lowprec.testing.isa import isa
+from lowprec.values.elementwise_op import OPERATIONS
+from lowprec.values.keywords import as_rounding
 
 Ints = npt.NDArray[np.int64]
 FUNCTIONS = ("rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu")

@@ -10,7 +10,7 @@ import pytest
 
 import lowprec as lp
 from lowprec import _kernels
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 
 X = np.array([0.1, -3.0, 65520.0, 65519.996, 1e-8, -0.0, np.inf, np.nan], np.float32)
 

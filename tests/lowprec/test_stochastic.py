@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 import lowprec as lp
 from lowprec import _kernels
 from lowprec.backends.reference.random import rounding_bits
-from lowprec.spec.rounding import rounding_rule
 from lowprec.testing.isa import isa
+from lowprec.values.rounding import rounding_rule
 from tests.lowprec.oracle import grid, magnitude_codes
 
 TRIALS = 1 << 16

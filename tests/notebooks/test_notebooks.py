@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, four_bits, fp8, weights
-from ipu_core.study.size import Size
+from ipu_core.reproduce import REPRODUCTIONS, few_bits, four_bits, fp8, weights
+from ipu_core.study.models.size import Size
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

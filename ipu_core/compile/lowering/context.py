@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.labels import label
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
@@ -12,8 +13,7 @@ from ipu_core.ir.block import Atom, Equation, Literal, Var
 from ipu_core.ir.lifetimes import StridedView
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.sides import copied
-from ipu_core.plan.matmul import SumPlan
-from ipu_core.target import Target
+from ipu_core.placement.matmul import SumPlan
 
 
 @dataclass

@@ -10,9 +10,9 @@ from ipu_core.ir.convolution import place_of
 from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
-from ipu_core.plan.convolution import ConvPlan, plan_convolution
-from lowprec.spec.windows import phase_blocks
+from ipu_core.placement.convolution import ConvPlan, plan_convolution
 from lowprec.types import Pair
+from lowprec.values.windows import phase_blocks
 
 
 def lower_convolution(lowering: Lowering, equation: Equation) -> None:

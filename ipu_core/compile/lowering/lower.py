@@ -7,11 +7,11 @@ from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.together import at_once
-from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.streaming import transfers
-from ipu_core.compile.supersteps import NO_ROWS, Shared, shared
-from ipu_core.compile.weaving import Woven, most_streamed, woven
+from ipu_core.compile.schedule.overlap import overlapped
+from ipu_core.compile.schedule.streaming import transfers
+from ipu_core.compile.schedule.supersteps import NO_ROWS, Shared, shared
+from ipu_core.compile.schedule.weaving import Woven, most_streamed, woven
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,

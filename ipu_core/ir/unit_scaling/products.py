@@ -11,7 +11,7 @@ from ipu_core.ir.convolution import place
 from ipu_core.ir.unit_scaling.laws import normal
 from ipu_core.ir.unit_scaling.nodes import Node
 from ipu_core.ir.unit_scaling.results import Results
-from lowprec.spec.windows import Windows
+from lowprec.values.windows import Windows
 
 
 def dot(results: Results, equation: Equation, node: Node) -> None:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipu_core.ir.autodiff import gradient_edges, needed_values
 from ipu_core.ir.block import Block, Equation, Literal, Var
-from ipu_core.ir.builder import Builder
-from ipu_core.ir.loss_chain import LOSS, as_loss
+from ipu_core.ir.passes.autodiff import gradient_edges, needed_values
+from ipu_core.ir.passes.scale_check import arriving
+from ipu_core.ir.passes.schedule import dead_code
+from ipu_core.ir.precision.loss_chain import LOSS, as_loss
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
-from ipu_core.ir.scale_check import arriving
-from ipu_core.ir.schedule import dead_code
-from ipu_core.ir.traced import TracedArray
-from ipu_core.ir.tracing import interpret, trace
+from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.traced import TracedArray
+from ipu_core.ir.trace.tracing import interpret, trace
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, lift, scope
 from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
 from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.unit_scaling.rules import results_of
-from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
 from lowprec.checks import shown, truth
 from lowprec.processor import in_default_state
 

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.integers import Ints
 from ipu_core.library.convolution.chains import ImageChains, SumBlocks, WeightChains
-from ipu_core.plan.blocks import Blocks, Segment
-from ipu_core.plan.convolution import ConvPlan
-from ipu_core.plan.convolution.estimate import sum_block
+from ipu_core.placement.blocks import Blocks, Segment
+from ipu_core.placement.convolution import ConvPlan
+from ipu_core.placement.convolution.estimate import sum_block
 from lowprec.integers import ceil_div
-from lowprec.spec.windows import BlockPlace
+from lowprec.values.windows import BlockPlace
 
 
 def windows_of(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],

@@ -1,6 +1,6 @@
 """Codelets of convolutions: chains on blocks of the result, and sums of their parts; how their groups fold to one call.
 
-Vertex axes are the result's five axes (see `ipu_core.plan.convolution.sizes`); a field's own axes follow.
+Vertex axes are the result's five axes (see `ipu_core.placement.convolution.sizes`); a field's own axes follow.
 """
 
 import math
@@ -10,18 +10,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import tile, tile_convolution, tile_random
+from ipu_core.chip import tile, tile_convolution, tile_random
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Input, Output, Param
 from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import Origin
-from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
-from ipu_core.plan.cuts import PlacementProblem, stage_cycles
-from ipu_core.target import Target
+from ipu_core.placement.convolution.sizes import Convolution, along, chain_cycles
+from ipu_core.placement.cuts import PlacementProblem, stage_cycles
 from lowprec import Accumulation
 from lowprec import float16 as FLOAT16
-from lowprec.spec.rounding import NEAREST_EVEN
-from lowprec.spec.windows import BlockPlace
+from lowprec.values.rounding import NEAREST_EVEN
+from lowprec.values.windows import BlockPlace
 
 Array = npt.NDArray[Any]
 Axes = Sequence[int | None]

@@ -6,12 +6,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile, tile_random
+from ipu_core.chip import cost, tile, tile_random
+from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Input, Output, Param
 from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import continues, first_along, fold_all
-from ipu_core.plan.cuts import stage_cycles
-from ipu_core.target import Target
+from ipu_core.placement.cuts import stage_cycles
 from lowprec import Accumulation
 
 Array = npt.NDArray[Any]

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.integers import Ints
 from ipu_core.library.matmul.chains import Origin
-from ipu_core.plan.blocks import Segment
-from ipu_core.plan.matmul.geometry import Geometry, Group
+from ipu_core.placement.blocks import Segment
+from ipu_core.placement.matmul.geometry import Geometry, Group
 
 
 class GroupCuts(NamedTuple):

@@ -6,7 +6,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul.build import Chains, contract
 from ipu_core.library.matmul.chains import MatmulChains
-from ipu_core.plan.matmul import SumPlan
+from ipu_core.placement.matmul import SumPlan
 
 
 def matmul(

@@ -5,7 +5,7 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.matmul.build import Chains, contract
 from ipu_core.library.matmul.chains import MaxChains, ReduceChains
-from ipu_core.plan.matmul import SumPlan
+from ipu_core.placement.matmul import SumPlan
 
 
 def reduce(

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ipu_core.ir.values import Value, apply, elementwise, scope, shape_of, where
+from ipu_core.ir.trace.values import Value, apply, elementwise, scope, shape_of, where
 from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
 
 

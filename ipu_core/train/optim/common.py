@@ -10,10 +10,10 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ipu_core.ir.eager import as_array, format_of, is_number
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, paths, unflatten
-from ipu_core.ir.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
+from ipu_core.ir.trace.eager import as_array, format_of, is_number
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
 from lowprec.checks import entries, expect, truth
 
 Exclude = Callable[[str, tuple[int, ...]], bool]

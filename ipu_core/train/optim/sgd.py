@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.ir.values import Value, apply, elementwise, shape_of, where
+from ipu_core.ir.trace.values import Value, apply, elementwise, shape_of, where
 from ipu_core.train.optim.common import (
     Common,
     Exclude,

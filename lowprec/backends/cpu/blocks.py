@@ -10,12 +10,12 @@ import numpy as np
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
-from lowprec.spec.block_format import BlockFormat, BlockTask, carry_from
-from lowprec.spec.conversion import Conversion, conversion_of
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32, format_of_dtype
-from lowprec.spec.rounding import FEW_BIT_MODES, Rounding, rounding_rule
 from lowprec.types import Array
+from lowprec.values.block_format import BlockFormat, BlockTask, carry_from
+from lowprec.values.conversion import Conversion, conversion_of
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32, format_of_dtype
+from lowprec.values.rounding import FEW_BIT_MODES, Rounding, rounding_rule
 
 # The numbers of the enumerations in kernels/cpu/blocks/block_jobs.h.
 POWERS, REALS, GIVEN = range(3)

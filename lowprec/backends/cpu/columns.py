@@ -11,10 +11,10 @@ from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import left_to_reference, native_rounding
 from lowprec.backends.owner import load
-from lowprec.spec.column_sums import ColumnSum
-from lowprec.spec.formats import float32, float64
-from lowprec.spec.rounding import rounding_rule
 from lowprec.types import Array
+from lowprec.values.column_sums import ColumnSum
+from lowprec.values.formats import float32, float64
+from lowprec.values.rounding import rounding_rule
 
 KINDS = ("sequential", "running", "kahan", "pair")
 

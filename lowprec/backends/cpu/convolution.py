@@ -16,10 +16,10 @@ from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_sums
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
 from lowprec.integers import ceil_div
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.windows import contiguous, window_view, with_zeros
 from lowprec.types import Array, Pair
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.windows import contiguous, window_view, with_zeros
 
 PANEL_BYTES = 1 << 20
 NARROW = 8

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from lowprec import _kernels
 from lowprec.backends.cpu.narrow_convolution import BLOCK, MOST_FIELD, prepared, takes_whole_chains
-from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.types import Array, Pair
+from lowprec.values.convolution_task import ConvolutionTask
 
 MOST_OUTPUTS = 8
 """Up to so many outputs of a group lanes are windows."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import left_to_reference, native_conversion
-from lowprec.spec.conversion import CARRIED_BITS, Conversion
-from lowprec.spec.formats import float64
-from lowprec.spec.rounding import MODES
 from lowprec.types import Array
+from lowprec.values.conversion import CARRIED_BITS, Conversion
+from lowprec.values.formats import float64
+from lowprec.values.rounding import MODES
 
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
 MOST_AXES = 8

@@ -13,10 +13,10 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.products import native_accumulator
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.operands import exact_products, operand_format
-from lowprec.spec.sum_rules import SumRules
 from lowprec.types import Array, Pair
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.operands import exact_products, operand_format
+from lowprec.values.sum_rules import SumRules
 
 MOST_OUTPUTS = 8
 """With more outputs in a group a product of its own fills the lanes better (measured)."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from lowprec import _kernels
 from lowprec.backends.cpu.rounding import fits_narrow_lanes, native_rounding
-from lowprec.spec.formats import bfloat16, float16, float32, format_of_dtype
-from lowprec.spec.rounding import RoundingRule
+from lowprec.values.formats import bfloat16, float16, float32, format_of_dtype
+from lowprec.values.rounding import RoundingRule
 
 # The numbers of `enum class Element` in kernels/cpu/operands/operand.h.
 _ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}

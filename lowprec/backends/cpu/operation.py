@@ -9,8 +9,8 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import native_conversion, without_draws
-from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.spec.formats import float32, format_of_dtype
+from lowprec.values.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.values.formats import float32, format_of_dtype
 
 new_pipeline = _kernels.PipelineCall
 """Prepared calls that go through pieces of rows together: f(key, threads)."""

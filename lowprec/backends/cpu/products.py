@@ -11,13 +11,13 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
 from lowprec.backends.cpu.rounding import native_rounding
-from lowprec.spec.accumulation import ADDERS, Accumulation
-from lowprec.spec.formats import float32, float64
-from lowprec.spec.keys import TAGS
-from lowprec.spec.operands import exact_products, operand_format
-from lowprec.spec.rounding import Rounding, rounding_rule
-from lowprec.spec.sum_rules import SumRules, sum_rules
 from lowprec.types import Array
+from lowprec.values.accumulation import ADDERS, Accumulation
+from lowprec.values.formats import float32, float64
+from lowprec.values.keys import TAGS
+from lowprec.values.operands import exact_products, operand_format
+from lowprec.values.rounding import Rounding, rounding_rule
+from lowprec.values.sum_rules import SumRules, sum_rules
 
 LONGEST = 1 << 62  # beyond any array's length more is the same; the kernels add lengths to these in 64 bits
 

@@ -13,11 +13,11 @@ from lowprec import _kernels, threads
 from lowprec._pieces import pieces
 from lowprec.backends.owner import load
 from lowprec.processor import in_default_state
-from lowprec.spec.conversion import Conversion, conversion_of
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32, float64
-from lowprec.spec.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule, rounding_rule
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion, conversion_of
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32, float64
+from lowprec.values.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule, rounding_rule
 
 ODD = Rounding("odd")
 COPIED = 1 << 18  # elements copied at a time, enough for a few threads

@@ -15,10 +15,10 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.products import reduce
 from lowprec.backends.cpu.rounding import decode
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.operands import exact_products, operand_format
-from lowprec.spec.windows import contiguous
 from lowprec.types import Array
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.operands import exact_products, operand_format
+from lowprec.values.windows import contiguous
 
 MOST_PRODUCTS, MOST_OUTPUTS = 8, 2
 """Outputs of a group times products between two roundings, and outputs, up to which this way is the faster one

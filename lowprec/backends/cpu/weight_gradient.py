@@ -18,11 +18,11 @@ from lowprec.backends.cpu.convolution import put_windows
 from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_weight_sums
 from lowprec.backends.cpu.products import product
 from lowprec.integers import ceil_div
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.sum_rules import SumRules, rules_in_float32
-from lowprec.spec.windows import BlockPlace, window_lines, window_view, with_zeros
 from lowprec.types import Array, Pair
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.sum_rules import SumRules, rules_in_float32
+from lowprec.values.windows import BlockPlace, window_lines, window_view, with_zeros
 
 WHOLE_BYTES = 1 << 23
 """Of positions that cannot be cut into blocks; if they need more, kernel positions are taken in turn."""

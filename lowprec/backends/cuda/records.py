@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.spec.conversion import Conversion
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32
-from lowprec.spec.rounding import MODES, RoundingRule, rounding_rule
+from lowprec.values.conversion import Conversion
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32
+from lowprec.values.rounding import MODES, RoundingRule, rounding_rule
 
 Record = npt.NDArray[np.void]
 

@@ -12,10 +12,10 @@ import numpy as np
 from lowprec.backends.reference.elementwise import divide as divide_doubles
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_finite, round_number
-from lowprec.spec.column_sums import ColumnSum
-from lowprec.spec.conversion import Conversion
-from lowprec.spec.rounding import RoundingRule
 from lowprec.types import Array
+from lowprec.values.column_sums import ColumnSum
+from lowprec.values.conversion import Conversion
+from lowprec.values.rounding import RoundingRule
 
 Exact = Fraction | float
 """An exact result: a Fraction where it is finite and not zero, else a float (a signed zero, an infinity, NaN)."""

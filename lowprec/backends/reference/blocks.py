@@ -11,11 +11,11 @@ import numpy as np
 from lowprec.backends.reference.arithmetic import Exact, multiply, round_result
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import exponent_of, round_finite, round_number
-from lowprec.spec.block_format import BlockFormat, BlockTask
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import as_format
-from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
 from lowprec.types import Array
+from lowprec.values.block_format import BlockFormat, BlockTask
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import as_format
+from lowprec.values.rounding import NEAREST_EVEN, Rounding, RoundingRule
 
 
 def quantize(task: BlockTask, x: Array, elements: Array, scales: Array) -> bool:

@@ -11,12 +11,12 @@ from functools import partial as bound
 from lowprec.backends.reference.elementwise import float32
 from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
 from lowprec.backends.reference.rounding import round_finite, round_number
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32 as FLOAT32
-from lowprec.spec.keys import TAGS
-from lowprec.spec.rounding import RoundingRule, rounding_rule
-from lowprec.spec.sum_rules import SumRules
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32 as FLOAT32
+from lowprec.values.keys import TAGS
+from lowprec.values.rounding import RoundingRule, rounding_rule
+from lowprec.values.sum_rules import SumRules
 
 _NEAREST_FLOAT32 = rounding_rule(FLOAT32)
 

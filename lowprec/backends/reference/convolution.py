@@ -9,11 +9,11 @@ import numpy as np
 from lowprec.backends.reference.chains import AddGroup, Element, dot, group_adder, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
 from lowprec.integers import ceil_div
-from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.keys import key_value
-from lowprec.spec.operands import operand_format
-from lowprec.spec.windows import window_view, with_zeros
 from lowprec.types import Array, Pair
+from lowprec.values.convolution_task import ConvolutionTask
+from lowprec.values.keys import key_value
+from lowprec.values.operands import operand_format
+from lowprec.values.windows import window_view, with_zeros
 
 Terms = tuple[list[float], list[float]]
 

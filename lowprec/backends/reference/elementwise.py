@@ -14,10 +14,10 @@ import numpy as np
 from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
-from lowprec.spec.elementwise_op import ElementwiseOp
-from lowprec.spec.keys import KeyLike, key_value
-from lowprec.spec.outputs import into
 from lowprec.types import Array
+from lowprec.values.elementwise_op import ElementwiseOp
+from lowprec.values.keys import KeyLike, key_value
+from lowprec.values.outputs import into
 
 
 def float32(x: float) -> float:

@@ -12,13 +12,13 @@ import numpy as np
 from lowprec.backends.reference.chains import ADD, Element, add_ascending, dot, group_adder, round_sum
 from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
-from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.formats import float32
-from lowprec.spec.keys import KeyLike, key_value
-from lowprec.spec.operands import operand_format
-from lowprec.spec.rounding import Rounding, rounding_rule
-from lowprec.spec.sum_rules import SumRules, sum_rules
 from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.formats import float32
+from lowprec.values.keys import KeyLike, key_value
+from lowprec.values.operands import operand_format
+from lowprec.values.rounding import Rounding, rounding_rule
+from lowprec.values.sum_rules import SumRules, sum_rules
 
 
 def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:

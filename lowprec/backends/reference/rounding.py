@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 from lowprec.backends.reference.random import rounding_bits
-from lowprec.spec.conversion import Conversion
-from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.rounding import FEW_BIT_MODES, RoundingRule
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.rounding import FEW_BIT_MODES, RoundingRule
 
 HALF = Fraction(1, 2)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.study import command, settings
 from ipu_core.study.files import point_file
-from ipu_core.target import Target
 from ipu_core.train.options import options_of
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ipu_core.diagnose.watch import Record
+from ipu_core.diagnose.watch.file import RowFile
 from ipu_core.train import checkpoint
-from ipu_core.train.watch import Record
-from ipu_core.train.watch.file import RowFile
 from tests.ipu_core.command_line.commands import SMALL, exit_code, results
 
 KINDS = (("parameters", "npz"), ("state", "npz"), ("watch", "npy"))

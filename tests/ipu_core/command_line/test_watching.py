@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ipu_core.diagnose.watch import Record
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.watch import Record
 from tests.ipu_core.command_line.commands import SMALL, exit_code
 
 WATCHED = ["study", *SMALL, "--precisions", "fp16.16/nearest", "--seeds", "1", "--workers", "1"]

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, convert
-from ipu_core.target import Target
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, convert
 
 W = np.random.default_rng(3).normal(size=(6, 6)).astype(np.float32)
 FEW = Target("gc200", tiles=5)

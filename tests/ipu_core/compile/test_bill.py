@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from ipu_core import engine
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.bill import bill
 from ipu_core.compile.machine import Machine, planned
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine import alike
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.orders import OrderRule
 from tests.ipu_core.compile.lowering.test_operations import CASES
 from tests.ipu_core.engine.test_accountant import facts
 from tests.ipu_core.ir.test_regions import step_of

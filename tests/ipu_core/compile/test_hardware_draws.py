@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import tile, tile_random
+from ipu_core.chip import tile, tile_random
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import Draws, HardwareRandom, TileRandom
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.errors import Unvalidated
 from ipu_core.graph import program as p
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.hardware_random import Draws, HardwareRandom, TileRandom
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.library.matmul.chains import Origin
-from ipu_core.target import Target
 from lowprec import Accumulation, Rounding, Xoroshiro128aox
 
 TARGET = Target("gc200", tiles=5)

@@ -34,7 +34,7 @@ from ipu_core import (
     value_and_grad,
 )
 from ipu_core.compile.machine import Machine
-from ipu_core.compile.residency import scheduled
+from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.program import Program
 from ipu_core.ir.pytree import flatten, map_leaves

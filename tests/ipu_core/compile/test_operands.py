@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.labels import label
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.operands import sides
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
 
 GC200, FEW = Target("gc200"), Target("gc200", tiles=6)
 X, W = (np.random.default_rng(n).normal(size=(48, 48)).astype(np.float16) for n in (1, 2))

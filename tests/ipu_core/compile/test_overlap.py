@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ipu_core.compile.overlap import overlapped
+from ipu_core.compile.schedule.overlap import overlapped
 from ipu_core.graph import Copy, Graph, Overlap, Program, RemoteBuffer, RemoteLoad, RemoteStore
 from ipu_core.graph.tensor import Tensor
 from tests.ipu_core.engine.codelets import on_tile_0

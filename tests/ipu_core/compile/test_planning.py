@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.block import Block
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.matmul import Placement, plan_sum, product_of
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.matmul import Placement, plan_sum, product_of
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ipu_core import AdamW, Target, TrainLoop
-from ipu_core.compile.remaking import cycles_again, remade, temporaries
-from ipu_core.compile.residency import scheduled
+from ipu_core.compile.schedule.recompute import cycles_again, remade, temporaries
+from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.ir.block import Block
-from ipu_core.ir.recompute import recompute
-from ipu_core.study import lm
-from ipu_core.study.size import Size
+from ipu_core.ir.passes.recompute import recompute
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from tests.examples import first
 from tests.ipu_core.ir.test_schedule import step
 

@@ -9,19 +9,19 @@ from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
 from ir.test_transformer import loss as transformer_loss
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
-from ipu_core.compile.residency import check_room, residency
+from ipu_core.compile.schedule.residency import check_room, residency
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.lifetimes import in_place
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.streaming import streaming
-from ipu_core.ir.tracing import trace
-from ipu_core.target import Target
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block

@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan, plan
-from ipu_core.compile.residency import scheduled
-from ipu_core.compile.supersteps import shared
+from ipu_core.compile.schedule.residency import scheduled
+from ipu_core.compile.schedule.supersteps import shared
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import equations_of, outputs_of, runs_of
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.streaming import streaming
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.passes.guard import guarded
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
-from ipu_core.study import lm
-from ipu_core.study.size import Size
-from ipu_core.target import Target
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block

@@ -1,7 +1,7 @@
 """Small codelets and graphs for the tests of the engine."""
 
+from ipu_core.chip.target import Target
 from ipu_core.graph import Codelet, Execute, Graph, InOut, Input, Output, Param, Tensor
-from ipu_core.target import Target
 
 
 class Scale(Codelet):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
+from ipu_core.chip.traffic import Traffic
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
-from ipu_core.target import Target
-from ipu_core.traffic import Traffic
 
 
 def tile_of(variable: Variable) -> list[int]:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, alike, bind, engine
 from ipu_core.engine.accountant import account
 from ipu_core.engine.profile import Profile
@@ -36,7 +37,6 @@ from ipu_core.graph import (
     WriteUndef,
 )
 from ipu_core.library.elementwise import add_array, elementwise
-from ipu_core.target import Target
 from tests.ipu_core.engine.codelets import Decrement, Draw, Scale, counting, on_tile_0
 
 TARGET = Target("gc200", tiles=6)

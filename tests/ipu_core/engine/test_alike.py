@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import ipu_core.engine.accountant as accountant_module
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, alike
 from ipu_core.engine.account import StepAccount
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Param, Program, Sequence, Tensor
 from ipu_core.library.elementwise import add_array, elementwise
-from ipu_core.target import Target
 
 TARGET = Target("gc200", tiles=6)
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import (
@@ -26,7 +27,6 @@ from ipu_core.graph import (
     Sync,
     WriteUndef,
 )
-from ipu_core.target import Target
 from tests.ipu_core.engine.codelets import Scale, ToHalf, counting, on_tile_0
 
 

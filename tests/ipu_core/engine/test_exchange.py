@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Copy, Execute, Graph, InOut, Input, Output, Tensor
-from ipu_core.target import Target
 
 TARGET = Target("gc200", tiles=7)
 

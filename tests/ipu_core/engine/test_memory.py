@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.engine.liveness import live_points
 from ipu_core.errors import OutOfTileMemory
@@ -21,7 +22,6 @@ from ipu_core.graph import (
     Tensor,
     WriteUndef,
 )
-from ipu_core.target import Target
 
 CODE, STATE = 512, 4 + 8 + 8  # of one Move vertex: list entry, two fields with pointer and length
 

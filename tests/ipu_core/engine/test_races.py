@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Execute, Graph, InOut, Input, Output, Tensor
-from ipu_core.target import Target
 
 
 class Move(Codelet):

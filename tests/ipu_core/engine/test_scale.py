@@ -5,10 +5,10 @@ from types import FrameType, SimpleNamespace
 
 import numpy as np
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.graph import Codelet, Execute, Graph, Input, Output, Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.target import Target
 
 M, K, N = 120, 48, 90
 ROWS, COLUMNS = 40, 30

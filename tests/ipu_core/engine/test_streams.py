@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph import (
@@ -22,7 +23,6 @@ from ipu_core.graph import (
     program_text,
 )
 from ipu_core.library.elementwise import map_array
-from ipu_core.target import Target
 from tests.ipu_core.engine.codelets import on_tile_0
 
 

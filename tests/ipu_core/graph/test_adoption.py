@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from ipu_core.chip.target import Target
 from ipu_core.graph.adoption import adopt, in_place_of
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor
-from ipu_core.target import Target
 from tests.ipu_core.engine.codelets import Draw
 
 

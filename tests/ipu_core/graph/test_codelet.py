@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.graph import Codelet, Execute, Graph, Input, Output, Param, Static, Tensor
 from ipu_core.graph.codelet import declared_fields, declared_params, declared_statics, variant
 from ipu_core.library.elementwise import ElementwiseVertex
 from ipu_core.library.matmul.chains import MatmulChains, MaxChains, SumParts
-from ipu_core.target import Target
 
 CHIP = Target("gc200", tiles=4)
 

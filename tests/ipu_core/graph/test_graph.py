@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import DataRace, UnmappedTensor
 from ipu_core.graph import Codelet, Execute, Graph, InOut, Input, Output, Param, Tensor, Vertex
-from ipu_core.target import Target
 
 
 class Axpy(Codelet):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.errors import MappedTwice, UnmappedTensor
 from ipu_core.graph import Graph
 from ipu_core.graph.mapping import build_mapping, even_boundaries, linear_boundaries, linear_mapping
-from ipu_core.target import Target
 
 
 def test_every_element_must_be_mapped() -> None:

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.ops import STRUCTURE
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
-from ipu_core.target import Target
 
 RNG = np.random.default_rng(8)
 A, B, C = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(2, 3, 4))

@@ -7,12 +7,12 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ipu_core import nn
-from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
+from ipu_core.ir.passes.autodiff import COTANGENTS, differentiate, value_and_grad
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, concatenate, convert, topk, where
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, concatenate, convert, topk, where
 from ipu_core.ir.verify import verify
 
 RNG = np.random.default_rng(2)

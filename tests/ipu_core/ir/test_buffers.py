@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_core.arrays import LINE
-from ipu_core.ir.buffers import allocate, pack
+from ipu_core.chip.arrays import LINE
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.tracing import trace
-from ipu_core.study import lm
-from ipu_core.study.size import Size
+from ipu_core.ir.run.buffers import allocate, pack
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import step_block
 

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
-from ipu_core.ir import chains
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.buffers import allocate
-from ipu_core.ir.chains import Chain, computed, in_rows, only_inside, runs_of_chains
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.guard import guarded
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, scope
+from ipu_core.ir.run import chains
+from ipu_core.ir.run.buffers import allocate
+from ipu_core.ir.run.chains import Chain, computed, in_rows, only_inside, runs_of_chains
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, scope
 from ipu_core.train.optim import Adam, Lamb, Optimiser
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, num_threads

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import format_name
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
 from lowprec import Accumulation
 from lowprec.testing import backend
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import closed, equations_of, with_body
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.regions import Loop, round_key
-from ipu_core.ir.tracing import trace
-from ipu_core.target import Target
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import Executable, execute
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block

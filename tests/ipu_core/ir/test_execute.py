@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.arrays import LINE
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.arrays import LINE
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Type
-from ipu_core.ir.evaluate import evaluate as evaluate_nested
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
-from ipu_core.ir.execute import Executable, execute
-from ipu_core.ir.precision import PRESETS, Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import PRESETS, Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, broadcast, concatenate, convert, topk
+from ipu_core.ir.run.evaluate import evaluate as evaluate_nested
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
+from ipu_core.ir.run.execute import Executable, execute
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, broadcast, concatenate, convert, topk
 from ipu_core.train.optim import Adam, Lamb, Sgd, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, float16, matmul
@@ -351,7 +351,7 @@ def test_a_scaled_state_is_the_same_mathematics_bit_for_bit(scale):
 
 def test_lamb_in_float32_is_optax():
     optax = pytest.importorskip("optax")
-    from tests.ipu_core.jax_peer import compiled
+    from tests.ipu_core.frontends.jax_peer import compiled
 
     block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=nothing, ratio_one=nothing))
     program, shape = Executable(block), flatten(PARAMS)[1]

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.schedule.residency import check_room
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import branch_of, closed, regions_of
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import UNSCALE, guarded
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.guard import UNSCALE, guarded
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.regions import Branch, Loop
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import elementwise, scope
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import elementwise, scope
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
-from ipu_core.target import Target
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block
 

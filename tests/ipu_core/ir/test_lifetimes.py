@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.compile.residency import residency
+from ipu_core.chip.target import Target
+from ipu_core.compile.schedule.residency import residency
 from ipu_core.ir.bodies import equations_of, regions_of
-from ipu_core.ir.buffers import allocate
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, broadcast
-from ipu_core.target import Target
+from ipu_core.ir.run.buffers import allocate
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, broadcast
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block
 

@@ -7,11 +7,11 @@ import pytest
 
 from ipu_core.compile.lowering.families import LOWERINGS
 from ipu_core.ir import ops
-from ipu_core.ir.autodiff import COTANGENTS
-from ipu_core.ir.declared import DECLARED
 from ipu_core.ir.exact import EXACT
-from ipu_core.ir.kernels import BINDINGS
 from ipu_core.ir.ops import OPS
+from ipu_core.ir.passes.autodiff import COTANGENTS
+from ipu_core.ir.run.declared import DECLARED
+from ipu_core.ir.run.kernels import BINDINGS
 
 CONSTANT = {"step", "stop_gradient", *ops.COMPARISONS} | {
     op.name for op in OPS.values() if op.kind in ("mask", "order")

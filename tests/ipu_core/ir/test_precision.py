@@ -5,8 +5,8 @@ import pytest
 
 from ipu_core import nn
 from ipu_core.ir.block import Block, Equation
-from ipu_core.ir.precision import PRESETS, Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import PRESETS, Precision
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block

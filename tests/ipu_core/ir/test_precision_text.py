@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_core.ir.precision import PRESETS, Precision
-from ipu_core.ir.role_formats import FORMATS
-from ipu_core.ir.rules import PrecisionRule
-from ipu_core.ir.scaling import SCALINGS
+from ipu_core.ir.precision.precision import PRESETS, Precision
+from ipu_core.ir.precision.role_formats import FORMATS
+from ipu_core.ir.precision.rules import PrecisionRule
+from ipu_core.ir.precision.scaling import SCALINGS
 from lowprec import FloatFormat, float16
-from lowprec.spec.rounding import STOCHASTIC
+from lowprec.values.rounding import STOCHASTIC
 
 NAMES = [f"{name}/nearest" if name == "fp16.16" else name for name in PRESETS]
 FORMAT = st.sampled_from(["float32", "float16", "bfloat16", "float8_e5m2", "e6m9", "binary8p3se"])

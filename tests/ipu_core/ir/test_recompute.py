@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import AdamW, Machine, Sgd, Target, TrainLoop, nn
-from ipu_core.compile.streaming import transfers
+from ipu_core.compile.schedule.streaming import transfers
 from ipu_core.ir.block import Block, Type, Var
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.dependences import dependences
-from ipu_core.ir.execute import Executable, execute
-from ipu_core.ir.guard import BACKWARD
-from ipu_core.ir.recompute import _far_side, recompute
-from ipu_core.ir.schedule import peak, schedule
-from ipu_core.ir.streaming import streaming
+from ipu_core.ir.passes.dependences import dependences
+from ipu_core.ir.passes.guard import BACKWARD
+from ipu_core.ir.passes.recompute import _far_side, recompute
+from ipu_core.ir.passes.schedule import peak, schedule
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.run.execute import Executable, execute
 from ipu_core.ir.verify import verify
-from ipu_core.study.size import Size
+from ipu_core.study.models.size import Size
 from ipu_core.train.step import step_block
 from lowprec import float16
 from tests.ipu_core.ir.test_schedule import STEPS, step

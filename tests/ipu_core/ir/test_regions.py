@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations, plan
-from ipu_core.compile.residency import scheduled
-from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.ir.block import Block, Equation, Params, Region, Type, Var
 from ipu_core.ir.bodies import (
     Run,
@@ -31,20 +31,20 @@ from ipu_core.ir.bodies import (
     steps_of,
     with_body,
 )
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.passes.guard import guarded
+from ipu_core.ir.passes.recompute import recompute
+from ipu_core.ir.passes.schedule import dead_code, schedule
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.recompute import recompute
 from ipu_core.ir.regions import Branch, Loop
-from ipu_core.ir.schedule import dead_code, schedule
-from ipu_core.ir.streaming import streaming
-from ipu_core.ir.tracing import in_rounds, interpret, trace
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import in_rounds, interpret, trace
 from ipu_core.ir.verify import DuplicateDefinition, InvalidBlock, UseBeforeDefinition, WrongType, verify
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key, float16, float32

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.schedule.residency import check_room
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import closed, inputs_of, totals_of
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.tracing import in_rounds, trace
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import in_rounds, trace
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key

@@ -16,11 +16,11 @@ from ipu_core import Sgd, TrainLoop, nn
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE
-from ipu_core.ir.precision import PRESETS, Precision
-from ipu_core.ir.role_formats import FORMATS
-from ipu_core.ir.rules import OF_COTANGENTS, PASSES, SCALING, STATE, PrecisionRule, names_of
-from ipu_core.ir.scaling import SCALINGS
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import PRESETS, Precision
+from ipu_core.ir.precision.role_formats import FORMATS
+from ipu_core.ir.precision.rules import OF_COTANGENTS, PASSES, SCALING, STATE, PrecisionRule, names_of
+from ipu_core.ir.precision.scaling import SCALINGS
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import step_block

@@ -7,9 +7,9 @@ import pytest
 
 from ipu_core import TrainLoop, compare, nn
 from ipu_core.ir.block import Block, Equation
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.rules import PrecisionRule, names_of
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.rules import PrecisionRule, names_of
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.step import initial_state, step_block

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core import Machine, Precision, Target, evaluate, execute, nn, trace, value_and_grad
-from ipu_core.ir.scale_check import UnbalancedScale
+from ipu_core.ir.passes.scale_check import UnbalancedScale
 
 PRIMES = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)
 RNG = np.random.default_rng(3)

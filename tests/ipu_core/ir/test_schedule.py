@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.compile.streaming import transfers
-from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.compile.schedule.streaming import transfers
 from ipu_core.ir.block import Block, Equation, Params, Type, Var, dtype_of
 from ipu_core.ir.bodies import equations_of, regions_of, runs_of, totals_of
-from ipu_core.ir.dependences import dependences, reordered
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import in_place, lifetimes
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.passes.dependences import dependences, reordered
+from ipu_core.ir.passes.guard import guarded
+from ipu_core.ir.passes.schedule import dead_code, peak, schedule
+from ipu_core.ir.passes.streaming import streaming
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.schedule import dead_code, peak, schedule
-from ipu_core.ir.streaming import streaming
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
-from ipu_core.study import lm
-from ipu_core.study.size import Size
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block
 from lowprec import float32

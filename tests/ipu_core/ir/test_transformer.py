@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block

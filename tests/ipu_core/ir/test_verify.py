@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_core.ir.block import Params, Type, Var
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import (
     DuplicateDefinition,
     InvalidBlock,

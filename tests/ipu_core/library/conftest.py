@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Sequence
@@ -13,8 +14,7 @@ from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
-from ipu_core.plan.matmul import SumPlan
-from ipu_core.target import Target
+from ipu_core.placement.matmul import SumPlan
 
 
 class Built(NamedTuple):

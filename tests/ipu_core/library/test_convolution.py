@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 
 import lowprec
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.convolution import (
-    Convolution,
-    ConvPlacement,
-    ConvPlan,
-    plan_convolution,
-)
-from ipu_core.plan.orders import OrderRule, convolution_order
-from ipu_core.target import Target
+from ipu_core.placement.convolution import Convolution, ConvPlacement, ConvPlan, plan_convolution
+from ipu_core.placement.orders import OrderRule, convolution_order
 from lowprec import Accumulation
 
 GC200 = Target("gc200")

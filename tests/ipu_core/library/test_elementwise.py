@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array, elementwise
-from ipu_core.plan.layout import linear_layout
-from ipu_core.target import Target
+from ipu_core.placement.layout import linear_layout
 from lowprec import Key
 from lowprec.elementwise import float32_op
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.target import Target
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.plan.layout import Stored, stored
-from ipu_core.plan.matmul import Placement, SumPlan
-from ipu_core.target import Target
+from ipu_core.placement.layout import Stored, stored
+from ipu_core.placement.matmul import Placement, SumPlan
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
 from lowprec.sums.products import matmul as reference

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import reduce
-from ipu_core.plan.layout import Stored
-from ipu_core.plan.matmul import Placement
-from ipu_core.target import Target
+from ipu_core.placement.layout import Stored
+from ipu_core.placement.matmul import Placement
 from lowprec import Accumulation, Key
 from lowprec.sums.reduce import reduce_sum
 from tests.ipu_core.plans import plan_reduction

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.rows import put_along, take_along, top_indices
-from ipu_core.target import Target
 
 RNG = np.random.default_rng(0)
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import cost
+from ipu_core.chip import cost
+from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library import tables
 from ipu_core.library.elementwise import add_array
-from ipu_core.target import Target
 from library.conftest import Count, count
 from lowprec import float32
 from lowprec import scatter_add as summed

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ipu_core import report
+from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
 from ipu_core.report.operations import Operation, ratio, read_data, side_by_side
-from ipu_core.target import Target
 from tests.examples import first
 from tests.ipu_core.browser import check_page
 

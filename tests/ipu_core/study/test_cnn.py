@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study import cnn, models
 from ipu_core.study.command import profile, recipe
+from ipu_core.study.models import catalogue as models
+from ipu_core.study.models import cnn
 from ipu_core.study.point import make_loop
 from ipu_core.study.settings import Point, Settings
-from ipu_core.train import data
+from ipu_core.train.data import dataset as data
 
 SMALL = Settings(model="cnn", layers=(64, 6, 8, 10), lr=0.1, batch=32, steps=20)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ipu_core import Execution, Sgd, Training, TrainLoop, Watch, compare, nn
+from ipu_core.chip.target import Target
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.results import Study
-from ipu_core.target import Target
-from ipu_core.train.data import shuffled
+from ipu_core.train.data.dataset import shuffled
 from lowprec import Accumulation
 
 RNG = np.random.default_rng(0)

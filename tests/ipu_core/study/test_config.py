@@ -8,9 +8,9 @@ import pytest
 from ipu_core.__main__ import main
 from ipu_core.study import command
 from ipu_core.study.compare import compare
-from ipu_core.study.models import problem
+from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
-from ipu_core.train import data
+from ipu_core.train.data import dataset as data
 from ipu_core.train.optim import Sgd
 from ipu_core.train.options import Execution
 

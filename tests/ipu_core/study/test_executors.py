@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study import command, models, point
+from ipu_core.study import command, point
 from ipu_core.study.compare import compare
 from ipu_core.study.executors import connected
+from ipu_core.study.models import catalogue as models
 from ipu_core.study.run import Event, run_on
 from ipu_core.study.settings import Settings
 from ipu_core.train.optim import Sgd

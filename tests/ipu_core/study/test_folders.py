@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 
 from ipu_core import Adam, Execution, FloatingPointControl, Sgd, Training, compare
+from ipu_core.chip.target import Target
 from ipu_core.study import point
 from ipu_core.study.compare import Study
-from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from lowprec import Accumulation
 from tests.ipu_core.study.test_compare import BATCHES, PARAMS, SMALL, X, loss, run
@@ -74,7 +75,7 @@ def test_ctrl_c_costs_a_point_what_came_after_its_last_checkpoint(
 
 def test_a_pool_of_processes_goes_on_in_the_folder(tmp_path: Path) -> None:
     first = run(["fp32.32"], folder=tmp_path, seeds=1)
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         made = run(folder=tmp_path, executor=pool, watch=4)
     assert not made.failures
     assert kept(made) == kept(run())

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.study import lm
 from ipu_core.study.compare import compare
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.settings import Point
-from ipu_core.study.size import Size
-from ipu_core.train import text
+from ipu_core.train.data import text
 from ipu_core.train.optim import AdamW, Lamb
 from tests.examples import first
 

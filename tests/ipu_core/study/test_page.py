@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ipu_core import Sgd, compare, nn
-from ipu_core.ir.measure import LOWEST
+from ipu_core.diagnose.measure import LOWEST
+from ipu_core.diagnose.watch import Record
 from ipu_core.report.charts import Curve, exponent_bars, heat_map, line_chart
 from ipu_core.study.files import point_file
 from ipu_core.study.page import COLUMNS, _histograms, _shares
 from ipu_core.study.results import Study
-from ipu_core.train.watch import Record
 from tests.examples import first
 from tests.ipu_core.browser import check_page
 

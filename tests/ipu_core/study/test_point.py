@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.plan.orders import RULE
-from ipu_core.study import mlp, point
+from ipu_core.chip.target import Target
+from ipu_core.placement.orders import RULE
+from ipu_core.study import point
 from ipu_core.study.command import recipe
+from ipu_core.study.models import mlp
 from ipu_core.study.point import Problem, Recipe, run_point
 from ipu_core.study.settings import Point, Settings
 from ipu_core.study.tasks import Task
-from ipu_core.target import Target
-from ipu_core.train import checkpoint, data
+from ipu_core.train import checkpoint
+from ipu_core.train.data import dataset as data
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from lowprec import Accumulation

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.study import resnet
 from ipu_core.study.compare import compare
-from ipu_core.study.models import problem
+from ipu_core.study.models import resnet
+from ipu_core.study.models.catalogue import problem
 from ipu_core.study.point import Problem, Recipe, make_loop, trained
 from ipu_core.study.settings import Point, Settings
-from ipu_core.train import data
+from ipu_core.train.data import dataset as data
 from ipu_core.train.optim import Sgd
 from tests.examples import first
 

@@ -10,12 +10,14 @@ import pytest
 
 from ipu_core import Adam, TrainLoop, compare, nn, unit_scale
 from ipu_core.__main__ import main
-from ipu_core.study import mlp, models
 from ipu_core.study.command import recipe
+from ipu_core.study.models import catalogue as models
+from ipu_core.study.models import mlp
+from ipu_core.study.models.size import Size
 from ipu_core.study.point import make_loop
 from ipu_core.study.settings import Point, Settings
-from ipu_core.study.size import Size
-from ipu_core.train import data, text
+from ipu_core.train.data import dataset as data
+from ipu_core.train.data import text
 from tests.examples import first
 
 SMALL = {

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.study import mlp
 from ipu_core.study.command import recipe
+from ipu_core.study.models import mlp
 from ipu_core.study.settings import Settings
-from ipu_core.train.data import Dataset
+from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.optim import Group, Lamb
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.scaling import LossScale

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.train.batches import Epochs, Feed
 from ipu_core.train.callbacks import Checkpoint
+from ipu_core.train.data.batches import Epochs, Feed
 from tests.ipu_core.train.test_loop import batches, bits, loop
 
 LIST = [batches(i) for i in range(7)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipu_core.errors import NotFinite
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Adam, Engine, Graph, Machine, Sgd, Target, TrainLoop, nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.graph.program import Sequence
 from lowprec import Accumulation
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_core.train.data import ARRAYS, Dataset, batches, digits, from_npz, load, permutation, shuffled
+from ipu_core.train.data.dataset import ARRAYS, Dataset, batches, digits, from_npz, load, permutation, shuffled
 
 
 @pytest.fixture
@@ -193,5 +193,5 @@ def test_batches_that_do_not_fit_are_refused(size: int) -> None:
 
 
 def test_digits_come_without_importing_scikit_learn() -> None:
-    code = "import sys; from ipu_core.train import data; data.digits(); assert 'sklearn' not in sys.modules"
+    code = "import sys; from ipu_core.train.data import dataset; dataset.digits(); assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

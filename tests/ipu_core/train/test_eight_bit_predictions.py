@@ -10,18 +10,20 @@ import pytest
 
 import lowprec
 from ipu_core import Predictor, Sgd, TrainLoop, compare, nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.ir.block import Block
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import OrderRule
-from ipu_core.study import cnn, mlp, models, resnet
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.orders import OrderRule
+from ipu_core.study.models import catalogue as models
+from ipu_core.study.models import cnn, mlp, resnet
+from ipu_core.study.models.size import Size
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
-from ipu_core.study.size import Size
-from ipu_core.target import Target
-from ipu_core.train import data, text
+from ipu_core.train.data import dataset as data
+from ipu_core.train.data import text
 from ipu_core.train.predictor import evaluated
 from lowprec import FloatFormat, Key
 

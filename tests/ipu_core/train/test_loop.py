@@ -10,11 +10,11 @@ import pytest
 
 import lowprec
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.errors import FloatingPointException, NotFinite, UnsupportedByTarget
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.precision import Precision
-from ipu_core.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block

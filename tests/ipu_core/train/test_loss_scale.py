@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.errors import NotFinite
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.target import Target
+from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.scaling import LossScale, Scale

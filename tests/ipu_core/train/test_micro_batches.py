@@ -8,9 +8,9 @@ import pytest
 
 import lowprec
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from tests.ipu_core.train.test_loop import SMALL, batches, loss, params

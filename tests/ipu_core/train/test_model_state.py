@@ -8,7 +8,7 @@ import pytest
 
 from ipu_core import nn
 from ipu_core.errors import NotFinite
-from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 

@@ -7,8 +7,8 @@ import pytest
 
 from ipu_core import Adam, TrainLoop, mup_groups, nn, unit_scale
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.study import mlp
-from ipu_core.train import data
+from ipu_core.study.models import mlp
+from ipu_core.train.data import dataset as data
 from tests.ipu_core.ir.unit_scaling import models
 
 WIDTHS = (64, 128, 256)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
 from ipu_core.train.optim import Adam, Lamb, Sgd, nothing, vectors
 from ipu_core.train.step import initial_state, step_block
 

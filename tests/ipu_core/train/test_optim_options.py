@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.run.execute import Executable
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd, nothing
 from ipu_core.train.schedules import Cosine, WarmUp
@@ -124,7 +124,7 @@ def test_an_optimisers_own_scale_goes_before_the_precisions():
 
 def optax_run(transform, params):
     optax = pytest.importorskip("optax")
-    from tests.ipu_core.jax_peer import compiled
+    from tests.ipu_core.frontends.jax_peer import compiled
 
     params = {name: np.asarray(p, np.float32) for name, p in params.items()}
     state = transform.init(params)

@@ -31,9 +31,9 @@ from ipu_core import (
     TrainLoop,
     nn,
 )
+from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.errors import OtherOrders
-from ipu_core.hardware_random import HardwareRandom
-from ipu_core.plan.orders import OrderRule
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.keywords import ExecutionOptions, Options, SharedOptions, TrainingOptions
 from ipu_core.train.options import foreign, options_of
 from lowprec import Accumulation

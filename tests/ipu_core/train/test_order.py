@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.lifetimes import in_place
-from ipu_core.study import lm
-from ipu_core.study.size import Size
-from ipu_core.target import Target
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Lamb, Sgd
 from tests.examples import first

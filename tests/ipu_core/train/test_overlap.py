@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.target import Target
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.precision import Precision
-from ipu_core.plan.layout import linear_layout
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.placement.layout import linear_layout
 from ipu_core.report.html import to_html
-from ipu_core.study import models
+from ipu_core.study.models import catalogue as models
+from ipu_core.study.models.size import Size
 from ipu_core.study.settings import USUAL, Settings
-from ipu_core.study.size import Size
-from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW, Lamb, Optimiser
 from ipu_core.train.scaling import LossScale

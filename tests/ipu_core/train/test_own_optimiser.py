@@ -9,8 +9,8 @@ import pytest
 
 import ipu_core
 from ipu_core import TrainLoop, nn
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.train.optim import Optimiser, Sgd
 from ipu_core.train.step import training_step
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, OutOfTileMemory
-from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.orders import OrderRule
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.runner import Runner
 from lowprec import Accumulation, Key

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Samples
-from ipu_core.train.batches import Feed
+from ipu_core.train.data.batches import Feed
 
 
 class Squares:

@@ -5,9 +5,9 @@ import pytest
 
 from ipu_core import nn
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.evaluate import evaluate_flat as evaluate
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import initial_state, step_block

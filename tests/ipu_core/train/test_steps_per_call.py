@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.compile.machine import Machine
-from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from ipu_core.train.callbacks import Evaluate
 from ipu_core.train.optim import Lamb

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.compile.residency import scheduled
-from ipu_core.compile.streaming import transfers
+from ipu_core.compile.schedule.residency import scheduled
+from ipu_core.compile.schedule.streaming import transfers
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.recompute import recompute
-from ipu_core.ir.streaming import phase, stashable, streaming
-from ipu_core.study import lm
-from ipu_core.study.size import Size
-from ipu_core.target import Target
+from ipu_core.ir.passes.guard import guarded
+from ipu_core.ir.passes.recompute import recompute
+from ipu_core.ir.passes.streaming import phase, stashable, streaming
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import Executable
+from ipu_core.study.models import lm
+from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW, Sgd
 from ipu_core.train.step import step_block

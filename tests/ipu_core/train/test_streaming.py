@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.streaming import streamable
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import map_leaves
-from ipu_core.ir.streaming import streamable
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import Value
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import Value
 from ipu_core.report.html import to_html
-from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from tests.examples import examples

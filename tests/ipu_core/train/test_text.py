@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_core.train import text
+from ipu_core.train.data import text
 
 
 def test_the_standard_librarys_sources_are_there() -> None:

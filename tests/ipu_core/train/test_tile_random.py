@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.control import FloatingPointControl
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.target import Target
 from ipu_core.errors import Unvalidated
-from ipu_core.hardware_random import HardwareRandom
-from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW, Sgd
 from lowprec import Key

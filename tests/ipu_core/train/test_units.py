@@ -9,7 +9,7 @@ import pytest
 
 from ipu_core import Predictor, TrainLoop, compare, nn, unit_scale
 from ipu_core.__main__ import main
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.optim import Sgd
 from lowprec import float8_e4m3fn, float8_e5m2
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Adam, Lamb, Sgd
-from ipu_core.train.data import shuffled
+from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.values import described, digest
 from lowprec import FloatFormat, bfloat16, float16
 

@@ -16,7 +16,7 @@ import pytest
 
 import lowprec as lp
 from lowprec import backends
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 from tests.lowprec.oracle import interesting
 
 SHORT = [fmt for fmt in lp.formats.values() if fmt.bits <= 8]

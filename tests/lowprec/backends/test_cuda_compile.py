@@ -13,8 +13,8 @@ import lowprec
 from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
-from lowprec.spec.conversion import conversion_of
-from lowprec.spec.rounding import MODES, Rounding
+from lowprec.values.conversion import conversion_of
+from lowprec.values.rounding import MODES, Rounding
 from tests.cuda_shim.nvrtc import compile_cuda, library
 from tests.cuda_shim.tree import HEADERS, KERNELS, tree_source
 

@@ -10,7 +10,7 @@ import pytest
 
 import lowprec as lp
 from lowprec import backends
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 
 pytestmark = pytest.mark.cuda
 

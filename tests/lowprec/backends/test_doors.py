@@ -10,8 +10,8 @@ import pytest
 import lowprec as lp
 from lowprec import backends
 from lowprec.backends import cpu, reference
-from lowprec.spec.block_format import BlockFormat, block_formats
-from lowprec.spec.rounding import MODES
+from lowprec.values.block_format import BlockFormat, block_formats
+from lowprec.values.rounding import MODES
 from tests.lowprec.sums_cases import assert_backends_agree
 
 BLOCK_FORMATS = [

@@ -14,8 +14,8 @@ import pytest
 
 import lowprec as lp
 from lowprec._kernels import paths_off
-from lowprec.spec.elementwise_op import OPERATIONS
 from lowprec.types import Array
+from lowprec.values.elementwise_op import OPERATIONS
 from tests.benchmarks.fast_paths import FILES, ROOT, lines, lines_of
 from tests.golden import blocks, load, orders, rounding, summation, sums, training
 

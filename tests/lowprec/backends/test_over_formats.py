@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.accumulation import ADDERS
-from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS
+from lowprec.values.accumulation import ADDERS
+from lowprec.values.rounding import INFINITE_INPUTS, MODES, OVERFLOWS
 from tests.lowprec.sums_cases import Array, assert_backends_agree
 
 CASES = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ import lowprec as lp
 from lowprec.backends.cpu import convolution as panels
 from lowprec.backends.cpu import narrow_convolution, thin_convolution
 from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
-from lowprec.spec.windows import BlockPlace, window_view
+from lowprec.values.windows import BlockPlace, window_view
 from tests.lowprec import convolution_oracle as oracle
 from tests.lowprec.convolution_oracle import Shape
 from tests.lowprec.sum_oracle import BRAIN, HALF, SINGLE, Sum

@@ -10,7 +10,7 @@ import pytest
 import lowprec as lp
 from lowprec.backends.cpu import weight_gradient
 from lowprec.convolution.parts import prepare_weight_sums
-from lowprec.spec.windows import BlockPlace, window_view
+from lowprec.values.windows import BlockPlace, window_view
 from tests.lowprec.sums_cases import Array, values
 
 ROUNDINGS = [

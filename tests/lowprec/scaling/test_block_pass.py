@@ -14,8 +14,8 @@ import lowprec.testing as lpt
 from lowprec.backends import cpu
 from lowprec.scaling import block_steps
 from lowprec.scaling.blocks import BlockArray, to_blocks
-from lowprec.spec.block_format import BlockFormat, block_formats
-from lowprec.spec.rounding import MODES
+from lowprec.values.block_format import BlockFormat, block_formats
+from lowprec.values.rounding import MODES
 
 FORMATS = [
     *block_formats.values(),

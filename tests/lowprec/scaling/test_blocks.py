@@ -22,7 +22,7 @@ import lowprec as lp
 import lowprec.testing as lpt
 from lowprec.scaling.block_steps import to_integers
 from lowprec.scaling.blocks import BlockArray, to_blocks
-from lowprec.spec.block_format import BlockFormat, as_block_format, block_formats
+from lowprec.values.block_format import BlockFormat, as_block_format, block_formats
 
 MX = [name for name in block_formats if name.startswith("mx")]
 SMALL = [name for name in block_formats if block_formats[name].element.nan_code is None]

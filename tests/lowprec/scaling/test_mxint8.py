@@ -11,8 +11,8 @@ import pytest
 import lowprec as lp
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.scaling.blocks import to_blocks
-from lowprec.spec.block_format import BlockFormat, block_formats, int8_grid
-from lowprec.spec.rounding import MODES
+from lowprec.values.block_format import BlockFormat, block_formats, int8_grid
+from lowprec.values.rounding import MODES
 from tests.lowprec.scaling.test_blocks import floor_log2
 
 

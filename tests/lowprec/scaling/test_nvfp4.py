@@ -14,7 +14,7 @@ import lowprec as lp
 from lowprec import FloatFormat, decode, encode
 from lowprec.scaling.blocks import BlockArray, to_blocks
 from lowprec.scaling.tensor import quotient
-from lowprec.spec.block_format import BlockFormat
+from lowprec.values.block_format import BlockFormat
 from tests.lowprec.scaling.test_blocks import magnitudes, nearest_even
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import lowprec as lp
 from lowprec.scaling.blocks import to_blocks
-from lowprec.spec.block_format import BlockFormat, block_formats
+from lowprec.values.block_format import BlockFormat, block_formats
 from tests.lowprec.scaling.test_blocks import MX, PUBLISHED, TABLES, floor_log2, magnitudes
 
 

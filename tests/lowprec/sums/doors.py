@@ -14,8 +14,8 @@ import numpy as np
 
 import lowprec as lp
 from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
-from lowprec.spec.keywords import SumKeywords, as_sum
-from lowprec.spec.windows import BlockPlace, window_view
+from lowprec.values.keywords import SumKeywords, as_sum
+from lowprec.values.windows import BlockPlace, window_view
 from tests.lowprec.sums_cases import Array
 
 Numbers = Callable[..., Array]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 import lowprec.testing as lpt
-from lowprec.spec.axes import fold, vertices
+from lowprec.values.axes import fold, vertices
 from tests.lowprec.sums_cases import arrays, assert_backends_agree, rounding_options, strided
 
 SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 7]), min_size=0, max_size=4).map(tuple)

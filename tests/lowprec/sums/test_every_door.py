@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
+from lowprec.values.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
 from tests.examples import first
 from tests.lowprec.sums.doors import PARTS, WHOLE, Door
 from tests.lowprec.sums_cases import Array, assert_backends_agree

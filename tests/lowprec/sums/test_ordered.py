@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.rounding import MODES
+from lowprec.values.rounding import MODES
 from tests.lowprec.sums_cases import arrays, assert_backends_agree, strided
 
 Array = npt.NDArray[Any]

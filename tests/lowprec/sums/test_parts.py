@@ -9,7 +9,7 @@ import pytest
 
 import lowprec as lp
 from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
-from lowprec.spec.windows import BlockPlace
+from lowprec.values.windows import BlockPlace
 from tests.lowprec.sums_cases import NO_NAN, STORED_ACCUMULATORS
 
 A, ONES = np.float16([[60000, 60000, -60000, 0]]), np.ones((4, 1), np.float16)

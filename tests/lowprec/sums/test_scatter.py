@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.spec.keys import Coordinates
 from lowprec.sums.scatter import prepare_scatter, row_numbers
+from lowprec.values.keys import Coordinates
 from tests.lowprec.sums_cases import (
     ACCUMULATORS,
     RESULTS,

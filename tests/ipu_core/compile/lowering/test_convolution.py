@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering.lower import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations, plan
-from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.convolution import ConvPlacement, ConvPlan
-from ipu_core.plan.matmul import Placement
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
-from ipu_core.train.data import digits
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.convolution import ConvPlacement, ConvPlan
+from ipu_core.placement.matmul import Placement
+from ipu_core.placement.orders import OrderRule
+from ipu_core.train.data.dataset import digits
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from lowprec import Accumulation

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
-from ipu_core.control import FloatingPointControl
-from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.ops import OPS
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, broadcast, elementwise
-from ipu_core.target import Target
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import apply, broadcast, elementwise
 
 X = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float16)
 Y = np.random.default_rng(1).normal(size=(6, 10)).astype(np.float32)

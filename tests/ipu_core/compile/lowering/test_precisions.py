@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.control import FloatingPointControl
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.orders import OrderRule
 from tests.ipu_core.compile.lowering.test_operations import CASES
 
 PRODUCTS = {name for name in CASES if name.startswith(("dot", "scaled_dot", "conv")) and "mask" not in name}

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.target import Target
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan, choose_accumulations, plan
-from ipu_core.control import FloatingPointControl
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import Copy
 from ipu_core.ir.block import Block
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.plan.matmul import Placement
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
-from ipu_core.train.data import digits
+from ipu_core.ir.run.execute import Executable
+from ipu_core.placement.matmul import Placement
+from ipu_core.placement.orders import OrderRule
+from ipu_core.train.data.dataset import digits
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key
@@ -193,7 +193,7 @@ def test_a_state_that_is_exchanged_is_copied_out_of_the_way_first() -> None:
     def swap(state: Any, x: Any) -> Any:
         return (state[1], state[0]), (x * state[0]).sum()
 
-    from ipu_core.ir.tracing import trace
+    from ipu_core.ir.trace.tracing import trace
 
     a, b = np.float32([1, 2, 3]), np.float32([4, 5, 6])
     block = trace(swap, (a, b), a, carry=True)
@@ -206,7 +206,7 @@ def test_a_state_that_is_exchanged_is_copied_out_of_the_way_first() -> None:
 
 
 def test_a_state_read_after_its_update_is_not_overwritten() -> None:
-    from ipu_core.ir.tracing import trace
+    from ipu_core.ir.trace.tracing import trace
 
     def late(state: Any, x: Any) -> Any:
         new = state * 2.0 + x

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from ir.test_transformer import BATCH, LENGTH, WORDS, loss, parameters
 
+from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.target import Target
+from ipu_core.ir.run.execute import Executable
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_core import nn
 from ipu_core.ir.block import Block, Equation
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 

@@ -7,15 +7,15 @@ import pytest
 
 import lowprec
 from ipu_core import nn
+from ipu_core.chip.target import Target
 from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
-from ipu_core.plan.orders import OrderRule
-from ipu_core.target import Target
+from ipu_core.placement.orders import OrderRule
 from lowprec import float8_e4m3fnuz, float32
 from tests.ipu_core.ir.scaling.models import value_of
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.trace.tracing import trace
 from lowprec import float8_e4m3fnuz
 from tests.ipu_core.ir.scaling.models import loop
 

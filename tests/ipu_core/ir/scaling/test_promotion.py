@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import execute
-from ipu_core.ir.kernels import order_of
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.run.kernels import order_of
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, float16
 from tests.ipu_core.ir.scaling.models import products

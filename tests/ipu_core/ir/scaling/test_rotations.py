@@ -9,12 +9,12 @@ import pytest
 
 import lowprec
 from ipu_core import nn
-from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.evaluate import evaluate
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.run.evaluate import evaluate
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block

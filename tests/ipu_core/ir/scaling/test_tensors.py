@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ipu_core import nn
 from ipu_core.ir.block import Block
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import scope
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.execute import execute
+from ipu_core.ir.trace.tracing import trace
+from ipu_core.ir.trace.values import scope
 from ipu_core.ir.verify import verify
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd

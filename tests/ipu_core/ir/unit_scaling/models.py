@@ -11,11 +11,11 @@ import numpy as np
 
 from ipu_core import Block, nn, trace, unit_scale, value_and_grad
 from ipu_core.ir.block import Equation, Literal, Var
-from ipu_core.ir.evaluate import _exact, as_exact, run
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import flatten, map_leaves
-from ipu_core.study import cnn, lm, mlp
-from ipu_core.study.size import Size
+from ipu_core.ir.run.evaluate import _exact, as_exact, run
+from ipu_core.study.models import cnn, lm, mlp
+from ipu_core.study.models.size import Size
 from lowprec import Key
 
 CLASSES = 10

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core import nn, unit_scale
-from ipu_core.ir.autodiff import differentiate, needed_values
 from ipu_core.ir.block import NEAREST, Block, Equation, Params, Var
-from ipu_core.ir.builder import Builder
-from ipu_core.ir.evaluate import _exact, as_exact, run
 from ipu_core.ir.ops import COMPARISONS, OPS, STRUCTURE
+from ipu_core.ir.passes.autodiff import differentiate, needed_values
+from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.pytree import LEAF, PyTree, flatten
-from ipu_core.ir.schedule import dead_code
-from ipu_core.ir.traced import TracedArray
+from ipu_core.ir.run.evaluate import _exact, as_exact, run
+from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.traced import TracedArray
+from ipu_core.ir.trace.values import lift
 from ipu_core.ir.unit_scaling.nodes import REGIONS
 from ipu_core.ir.unit_scaling.scaled import Factors, _run
-from ipu_core.ir.values import lift
 from lowprec import Key
 
 LEAST = 64  # elements of which a size says something

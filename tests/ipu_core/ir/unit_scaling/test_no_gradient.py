@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ipu_core import nn, unit_scale, value_and_grad
-from ipu_core.capture.operations import norms
-from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.study import resnet
+from ipu_core.frontends.torch.operations import norms
+from ipu_core.ir.run.evaluate import evaluate_flat
+from ipu_core.study.models import resnet
 from tests.ipu_core.ir.unit_scaling import models
 from tests.ipu_core.ir.unit_scaling.models import Model, data, labels, zeros
 from tests.ipu_core.ir.unit_scaling.sizes import sizes

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipu_core import nn, value_and_grad
-from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.verify import verify
 from tests.ipu_core.ir.unit_scaling import models
 from tests.ipu_core.ir.unit_scaling.models import Model, data, labels, zeros

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ipu_core import Precision, evaluate, nn, trace, unit_scale, value_and_grad
-from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.verify import verify
 from tests.ipu_core.ir.unit_scaling import models
 from tests.ipu_core.ir.unit_scaling.sizes import sizes

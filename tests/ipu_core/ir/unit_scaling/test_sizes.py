@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.study import models as studies
 from ipu_core.study import settings
-from ipu_core.study.size import Size
+from ipu_core.study.models import catalogue as studies
+from ipu_core.study.models.size import Size
 from tests.ipu_core.ir.unit_scaling import models
 from tests.ipu_core.ir.unit_scaling.models import Model, data, labels, zeros
 from tests.ipu_core.ir.unit_scaling.sizes import Sizes, sizes

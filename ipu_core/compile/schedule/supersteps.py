@@ -1,0 +1,209 @@
+"""Supersteps: independent equations of one kind run at once, where there is memory for them.
+
+They share a compute set: one barrier and one exchange instead of one for each, and the slowest tile of all of them
+together, as in PopLibs' `reduceMany` and `multiUpdate`. No bit changes: numbers, not places, name the random words.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.chip.target import Target
+from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.schedule.residency import array_bytes
+from ipu_core.ir.block import Block, Equation, Type
+from ipu_core.ir.bodies import equations_of, outputs_of
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
+from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
+
+NEAREST = 8  # sets of its kind that an equation is tried in
+MARGIN = 3 / 4  # of the most memory may be needed where equations were moved: what they have under way is an estimate
+
+
+NO_ROWS: Mapping[int, int] = MappingProxyType({})
+
+
+class Shared(NamedTuple):
+    """A Block in an order, and the numbers of the equations that run at once: those stand in a row, but for views."""
+
+    block: Block
+    together: tuple[tuple[int, ...], ...]
+
+
+def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> Shared:
+    """Which equations run at once.
+
+    They are of one operation, element by element, or sums or maxima of one shape; none needs another's result, or what
+    is streamed, which is on the tiles for a time. At no time do values, and what equations have under way, need more
+    memory than at most in the Block as it is.
+
+    Args:
+        block: typed.
+        plan: of this Block.
+        rows: by number of an equation that updates a parameter whose state is streamed, the row of those that may be
+            updated at once; these share with their row alone.
+    """
+    known = dependences(block, 1)
+    sizes = [_most(plan.target, kind) for kind in known.types]
+    every = equations_of(block)
+    equations = [every[position] for position in known.positions]
+    far = _streamed(block)
+
+    def kind(e: Equation) -> Hashable:
+        if e.number in rows:
+            return None if (own := _kind(e)) is None else (own, rows[e.number])
+        return None if {e.output, *e.operands} & far else _kind(e)
+
+    kinds = [kind(e) for e in equations]
+    slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
+    slots.widen(node for node, e in enumerate(equations) if e.number in rows)  # which are where most lives
+    slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
+    for part in known.parts:
+        slots.delay(part)
+        slots.advance(part)
+    together = tuple(tuple(equations[node].number for node in group) for group in slots.groups if len(group) > 1)
+    order = [node for group in slots.groups for node in group]
+    return Shared(reordered(block, known, order), together) if together else Shared(block, ())
+
+
+def _kind(equation: Equation) -> Hashable:
+    """What equations that run at once have in common; None: it runs alone."""
+    if equation.op in ELEMENTWISE:
+        return equation.op
+    one = equation.op, tuple(var.type.shape for var in equation.operands), equation.params
+    return one if OPS[equation.op].kind in ("reduction", "product") else None
+
+
+def _streamed(block: Block) -> set[object]:
+    """The values that lie in memory that is streamed."""
+    views, outputs = lifetimes(block).views, outputs_of(block)
+    roots = {views[var].root for i in block.streamed for var in (block.inputs[i], outputs[i])} | block.stashed
+    return {var for var, view in views.items() if view.root in roots}
+
+
+def _most(target: Target, kind: Type) -> int:
+    """Bytes of an array on the tile that has most of it: the first, as of all arrays."""
+    return int(array_bytes(target, kind).max(initial=0))
+
+
+def _under_way(block: Block, plan: BlockPlan, equation: Equation) -> tuple[int, int]:
+    """The bytes of a tile that an equation needs besides operands and result: at least, and at most."""
+    target, result = plan.target, equation.output.type
+    if (planned := plan.sums.get(equation.number)) is not None:
+        return max(0, planned.memory - _most(target, result)), planned.memory
+    views = lifetimes(block).views
+    far = (var for var in equation.operands if not views[var].whole or var.type.shape != result.shape)
+    return 0, sum(_most(target, Type(result.shape, var.type.format)) for var in far)
+
+
+class _Slots:
+    """When every equation runs: in the slot of its place in the Block, or with others in that of one of them.
+
+    Attributes:
+        groups: the equations in every slot, by their numbers in the dependences.
+        sizes: bytes of the values on the fullest tile.
+        live: bytes of it in every slot, of values and of what its equations have under way.
+        limit: how many there may be in every slot where equations are moved.
+        peak: the most of them in the Block as it is.
+    """
+
+    def __init__(
+        self,
+        known: Dependences,
+        sizes: Sequence[int],
+        kinds: Sequence[Hashable],
+        under_way: Sequence[tuple[int, int]],
+    ) -> None:
+        self.known, self.sizes, self.kinds = known, sizes, kinds
+        count = len(kinds)
+        self.groups = [[node] for node in range(count)]
+        self.slot = list(range(count))
+        self.touch: list[set[int]] = [set(readers) for readers in known.readers]
+        for node, made in enumerate(known.makes):
+            for value in made:
+                self.touch[value].add(node)
+        self.live: npt.NDArray[np.int64] = np.zeros(count, np.int64)
+        for value, touched in enumerate(self.touch):
+            first, last = self._span(value, (self.slot[node] for node in touched))
+            self.live[first : last + 1] += sizes[value]
+        least, most = np.array(under_way, np.int64).reshape(-1, 2).T
+        self.peak = int((self.live + least).max(initial=0))
+        self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
+        self.live += most
+
+    def widen(self, nodes: Iterable[int]) -> None:
+        """Lets as much live as at most anywhere while some equations run: those whose values are small."""
+        self.limit[list(nodes)] = self.peak
+
+    def keep(self, nodes: Iterable[int]) -> None:
+        """Lets no more live than now while some equations run, of which it is not known what they have under way."""
+        slots = list(nodes)
+        self.limit[slots] = np.minimum(self.limit[slots], self.live[slots])
+
+    def delay(self, part: range) -> None:
+        """Equations of a part join later ones, the last first."""
+        places = dict[Hashable, list[int]]()
+        for node in reversed(part):
+            if (kind := self.kinds[node]) is None:
+                continue
+            there, own = places.setdefault(kind, []), self.slot[node]
+            end = min((self.slot[later] for later in self.known.after[node]), default=part.stop)
+            options = there[bisect_right(there, own) : bisect_left(there, end)]
+            if not any(self._moved(node, slot) for slot in islice(reversed(options), NEAREST)):
+                insort(there, own)
+
+    def advance(self, part: range) -> None:
+        """Equations of a part that are still alone join earlier ones, the first first."""
+        places = dict[Hashable, list[int]]()
+        for own in part:
+            if not (group := self.groups[own]) or (kind := self.kinds[group[0]]) is None:
+                continue
+            there, node = places.setdefault(kind, []), group[0]
+            begin = max((self.slot[earlier] for earlier in self.known.before[node]), default=-1)
+            options = there[bisect_right(there, begin) :]
+            if len(group) > 1 or not any(self._moved(node, slot) for slot in islice(reversed(options), NEAREST)):
+                there.append(own)
+
+    def _moved(self, node: int, slot: int) -> bool:
+        """Lets an equation run in another slot, if there is memory for it."""
+        own = self.slot[node]
+        low, high = min(own, slot), max(own, slot)
+        old = self.live[low : high + 1]
+        new = old.copy()
+        for first, last, size in self._changes(node, own, slot):
+            new[first - low : last - low] += size
+        if ((new > self.limit[low : high + 1]) & (new > old)).any():
+            return False
+        self.live[low : high + 1] = new
+        self.groups[own].remove(node)
+        insort(self.groups[slot], node)
+        self.slot[node] = slot
+        return True
+
+    def _changes(self, node: int, own: int, slot: int) -> Iterator[tuple[int, int, int]]:
+        """What of the bytes changes: (first slot, the one after the last, more bytes)."""
+        yield own, own + 1, -int(self.under_way[node])
+        yield slot, slot + 1, int(self.under_way[node])
+        for value in {*self.known.reads[node], *self.known.makes[node]}:
+            others = [self.slot[one] for one in self.touch[value] if one != node]
+            size = self.sizes[value]
+            first, last = self._span(value, (*others, own))
+            begin, end = self._span(value, (*others, slot))
+            if begin != first:
+                yield min(first, begin), max(first, begin), size if begin < first else -size
+            if end != last:
+                yield min(end, last) + 1, max(end, last) + 1, size if end > last else -size
+
+    def _span(self, value: int, slots: Iterable[int]) -> tuple[int, int]:
+        """The first and the last slot in which a value lives."""
+        touched = list(slots)
+        first = 0 if value in self.known.there else min(touched, default=0)
+        return first, len(self.groups) - 1 if value in self.known.kept else max(touched, default=first)

@@ -1,0 +1,112 @@
+"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ipu_core.diagnose.blame.errors import Errors, sampled
+from ipu_core.ir.block import Array, Block, Equation, Literal, Var
+from ipu_core.ir.bodies import equations_of, outputs_of
+from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.ops import ELEMENTWISE, STRUCTURE, SUMS
+from ipu_core.ir.precision.retype import cast
+from ipu_core.ir.regions import round_key
+from ipu_core.ir.run.declared import declared
+from ipu_core.ir.run.evaluate import evaluate_flat, run
+from ipu_core.train.loop import TrainLoop
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+from lowprec.statistics import UpdateCount
+
+UNROUNDED = frozenset({"dropout_mask", "one_hot", "top_indices"})
+
+
+@dataclass
+class Lockstep:
+    """What was seen in the steps that were looked at.
+
+    Attributes:
+        errors: by equation number.
+        updates: by parameter, beside those of float64 from the same weights, moments and batch: sums over steps.
+        losses: (step, the loss of the step, float64's of the same step).
+    """
+
+    errors: dict[int, Errors] = field(default_factory=dict)
+    updates: dict[str, UpdateCount] = field(default_factory=dict)
+    losses: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def look(self, loop: TrainLoop, batch: Any) -> None:
+        """Looks at the next step of a loop, without doing it."""
+        block, (inputs, key) = loop.block, loop.next_step(batch)
+        kept = _kept(block, inputs)
+
+        def rule(equation: Equation, operands: list[Any], number: int) -> Array:
+            own = None if equation.draws is None else round_key(key, number).fold_in(equation.draws)
+            made = declared(equation, operands, own, loop.accumulations.get(equation.number), loop.control)
+            if rounds(equation):
+                fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
+                assert isinstance(fmt, FloatFormat)
+                before = operands[0] if _is_total(equation) else kept.get(equation.output)
+                new = Errors(equation.arithmetic.stochastic, before is not None)
+                narrow = accumulate is not None and accumulate != FLOAT32
+                self.errors.setdefault(equation.number, new).add(
+                    loop.step, sampled(made), _ideal(equation, operands), fmt,
+                    None if before is None else sampled(before), narrow,
+                )  # fmt: skip
+            return made
+
+        outputs = run(block, inputs, cast, rule)
+        ideal = evaluate_flat(block, inputs, "exact", key=key)
+        self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
+        for name, position in updated(block).items():
+            old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
+            with np.errstate(invalid="ignore"):
+                count = UpdateCount.of(old, high - old, low)
+            if np.isfinite(count.arrived):
+                self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
+
+
+def rounds(equation: Equation) -> bool:
+    """Whether an equation has results or partial sums narrower than float32, or results that stand for blocks."""
+    fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
+    if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | UNROUNDED:
+        return False
+    return fmt != FLOAT32 or equation.op == "to_blocks" or (equation.op in SUMS and accumulate not in (None, FLOAT32))
+
+
+def updated(block: Block) -> dict[str, int]:
+    """Where in the carried state each parameter is."""
+    made = {e.output: e.parameter for e in equations_of(block) if e.role == "update" and e.parameter}
+    return {made[var]: i for i, var in enumerate(outputs_of(block)[: block.carried]) if var in made}
+
+
+def _ideal(equation: Equation, operands: list[Any]) -> Array:
+    """What float64 makes of the same operands, where `sampled` looks."""
+    if equation.op in ELEMENTWISE and not equation.params:
+        shape = equation.output.type.shape
+        there = [x if isinstance(x, float) else sampled(np.broadcast_to(x, shape)) for x in operands]
+        return np.asarray(exact(equation.op, there, equation.params))
+    whole = [x if isinstance(x, float) else as_exact(x) for x in operands]
+    return sampled(np.asarray(exact(equation.op, whole, equation.params)))
+
+
+def _is_total(equation: Equation) -> bool:
+    """Whether it adds to a sum of gradients, its first operand."""
+    return equation.family == "gradient_sum" and equation.op in ("add", "scaled_add")
+
+
+def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
+    """What an equation makes the new value of, by its result."""
+    definitions = {equation.output: equation for equation in equations_of(block)}
+    found = {}
+    for var, old in zip(outputs_of(block)[: block.carried], inputs, strict=False):
+        while (equation := definitions.get(var)) is not None and equation.op in STRUCTURE:
+            if isinstance(equation.inputs[0], Literal):
+                break
+            var = equation.inputs[0]
+        if np.shape(old) == var.type.shape:
+            found[var] = old
+    return found

@@ -1,0 +1,91 @@
+"""What every equation of a step has, by its name: a table of roles, operations, formats, sums, rounding and lines."""
+
+from __future__ import annotations
+
+from ipu_core.ir.block import Block, Equation, Format, Literal, format_name
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.ops import OPS, STRUCTURE
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.rules import names_of
+from ipu_core.train.table import Table
+from lowprec import FloatFormat
+from lowprec.checks import integer
+
+WIDTH = 100
+COLUMNS = ("equation", "role", "operation", "formats", "sums", "rounding", "line")
+LEAST = 10  # characters of a name
+KEPT = ("first_moment", "second_moment", "gradient_sum")  # families that say more than their role
+NOTE = "fp16 is float16, fp32 float32, bf16 bfloat16, e4m3fn float8_e4m3fn and so on; no rounding: the result is exact."
+
+
+def precision_table(block: Block, precision: Precision, width: int = WIDTH) -> Table:
+    """A row for every equation that computes.
+
+    Args:
+        block: typed.
+        precision: what typed it.
+        width: characters of a line.
+    """
+    integer("width", width, 1)
+    lines, title = source_lines(block), precision.name
+    files = {line.rpartition(":")[0] for line in lines.values() if line}
+    if len(files) == 1:
+        lines, title = {n: line.rpartition(":")[2] for n, line in lines.items()}, f"{title}, lines of {files.pop()}"
+    rows = [_row(equation, lines) for equation in equations_of(block) if equation.op not in STRUCTURE]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    room = width - sum(widths[1:-1]) - 2 * (len(COLUMNS) - 1)
+    last = min(widths[-1], max(LEAST, room // 3))
+    first = max(LEAST, room - last)
+    fitting = tuple((shortened(name, first), *cells, shortened(line, last)) for name, *cells, line in rows)
+    return Table(title, COLUMNS, fitting, NOTE, len(COLUMNS))
+
+
+def source_lines(block: Block) -> dict[int, str]:
+    """The line of the model that each equation comes from, by number: "model.py:41".
+
+    What belongs to the optimiser has the line where its parameter is first used.
+    """
+    first: dict[str, str] = {}
+    for equation in equations_of(block):
+        if equation.role == "forward" and equation.parameter and equation.source:
+            first.setdefault(equation.parameter, equation.source)
+    own = {e.number: e.source or "" for e in equations_of(block) if e.role not in ("optimiser", "update")}
+    return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in equations_of(block)}
+
+
+def shortened(name: str, room: int) -> str:
+    """A name with its middle left out where it is too long."""
+    if len(name) <= room:
+        return name
+    end = (room - 1) // 2
+    return f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
+
+
+def _row(equation: Equation, lines: dict[int, str]) -> tuple[str, ...]:
+    operands = dict.fromkeys(_kind(var.type.format) for var in equation.operands)
+    output, accumulate = equation.output.type.format, equation.arithmetic.accumulate
+    name = next(names_of(equation))
+    return (
+        name,
+        equation.family if equation.family in KEPT else equation.role,
+        equation.op,
+        f"{','.join(operands)}->{_kind(output)}" if [*operands] != [_kind(output)] else _kind(output),
+        _kind(accumulate) if accumulate else "",
+        "" if _is_exact(equation) else equation.arithmetic.rounding.mode.removesuffix("_even"),
+        lines[equation.number],
+    )
+
+
+def _is_exact(equation: Equation) -> bool:
+    """Whether nothing is rounded: the operation is exact and its result's format holds all its operands."""
+    output = equation.output.type.format
+    if not isinstance(output, FloatFormat):
+        return True
+    formats = [var.type.format for var in equation.operands]
+    exact = OPS[equation.op].exact and not any(isinstance(x, Literal) for x in equation.inputs)
+    return exact and all(isinstance(fmt, str) or output.contains(fmt) for fmt in formats)
+
+
+def _kind(fmt: Format) -> str:
+    """A format's name without what all have in common."""
+    return format_name(fmt).replace("bfloat", "bf").replace("float8_", "").replace("float", "fp")

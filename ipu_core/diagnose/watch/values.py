@@ -1,0 +1,110 @@
+"""The values of a step that are watched, named as a user knows them: parameter or layer, operation, line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.diagnose.measure import truth_values
+from ipu_core.diagnose.precision_table import source_lines
+from ipu_core.ir.block import Block, Equation, Var, format_name
+from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.ops import STRUCTURE
+
+KINDS = ("activation", "gradient", "weight", "update", "moment")
+MOMENTS = ("first_moment", "second_moment")
+
+
+class WatchedValue(NamedTuple):
+    """A value of a step, and one row of the table of them in a record.
+
+    Attributes:
+        name: Unlike every other's: "grad_weight 0.weight dot 34", of a weight, its update and moments "0.weight",
+            "0.weight update", "0.weight first_moment".
+        kind: One of KINDS.
+        parameter: The parameter that its equation reads or makes; "" where there is none.
+        layer: Of that parameter, or of what the equation reads: the parameter's name up to the last dot.
+        op: Its equation's operation.
+        equation: Its equation's number.
+        role: Its equation's.
+        source: The line that asked for it, "model.py:41", or of what the optimiser makes the one where its parameter is
+            first used; "" where there is none.
+        format: In which it is kept.
+        elements: How many it has.
+    """
+
+    name: str
+    kind: str
+    parameter: str
+    layer: str
+    op: str
+    equation: int
+    role: str
+    source: str
+    format: str
+    elements: int
+
+
+def watched_values(block: Block, patterns: tuple[str, ...]) -> tuple[WatchedValue, ...]:
+    """The values of a typed step whose names one of the patterns matches, in the order of their equations.
+
+    Left out are moved elements, truth values and integers, and what the optimiser computes between gradient, moments
+    and update.
+
+    Raises:
+        ValueError: a pattern that no name matches.
+    """
+    layers, lines = _layers(block), source_lines(block)
+    found = [value for e in equations_of(block) for value in _values(e, layers[e.output], lines[e.number])]
+    for pattern in patterns:
+        if not any(fnmatchcase(value.name, pattern) for value in found):
+            some = ", ".join(value.name for value in found[:4])
+            raise ValueError(f"no value of the step is called {pattern!r}; there are {some} and {len(found) - 4} more")
+    return tuple(value for value in found if any(fnmatchcase(value.name, pattern) for pattern in patterns))
+
+
+def as_table(values: tuple[WatchedValue, ...]) -> npt.NDArray[np.void]:
+    """The values as a structured array, a field for each attribute."""
+    columns = list(zip(*values, strict=True))
+    kinds = [(name, np.array(column).dtype) for name, column in zip(WatchedValue._fields, columns, strict=True)]
+    return np.array([tuple(value) for value in values], kinds)
+
+
+def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]:
+    parameter, fmt = equation.parameter or "", format_name(equation.output.type.format)
+    facts = parameter, layer, equation.op, equation.number, equation.role, line, fmt
+    size = equation.output.type.size
+    if equation.op in STRUCTURE or truth_values(equation) or not size:
+        return
+    if equation.role == "update":
+        yield WatchedValue(parameter, "weight", *facts, size)
+        yield WatchedValue(f"{parameter} update", "update", *facts[:-1], "float32", size)
+    elif equation.family in MOMENTS:
+        yield WatchedValue(f"{parameter} {equation.family}", "moment", *facts, size)
+    elif equation.role != "optimiser":
+        kind = "activation" if equation.role == "forward" else "gradient"
+        name = " ".join(filter(None, (equation.role, parameter or layer, equation.op, str(equation.number))))
+        yield WatchedValue(name, kind, *facts, size)
+
+
+def _layers(block: Block) -> dict[Var, str]:
+    """The layer of every value: its parameter's, else that of the forward value it is made of, else of any."""
+    layers = dict.fromkeys(inputs_of(block), "") | dict.fromkeys(block.constants, "")
+    layers |= dict.fromkeys((old for old, _ in totals_of(block)), "")
+    forward: set[Var] = set()
+    for equation in equations_of(block):
+        if equation.role == "forward":
+            forward.add(equation.output)
+        near = sorted(equation.operands, key=lambda var: var not in forward)
+        of_operands = next((layers[var] for var in near if layers[var]), "")
+        layers[equation.output] = layer_of(equation.parameter) if equation.parameter else of_operands
+    return layers
+
+
+def layer_of(parameter: str) -> str:
+    """A parameter's name up to the last dot; all of it where there is none."""
+    return parameter.rpartition(".")[0] or parameter

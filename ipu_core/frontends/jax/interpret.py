@@ -1,0 +1,221 @@
+"""A jaxpr run on values of a trace, equation by equation.
+
+What depends on neither parameters nor batch is computed by JAX itself and becomes constants; everything else goes
+through the table of primitives. Functions in functions are run in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.frontends.jax.errors import layer_of, not_covered, source_of
+from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
+from ipu_core.frontends.jax.operations.call import Call, as_value, kind_of
+from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.values import Traced, Value, concatenate, reshape, shape_of
+from ipu_core.nn import relu
+
+INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
+          "checkpoint": "jaxpr", "remat": "jaxpr", "remat2": "jaxpr"}  # fmt: skip
+"""Primitives that call a function, and the parameter that is its jaxpr."""
+ALIKE = {"optimization_barrier", "device_put"}
+"""Primitives that give each operand as it is."""
+
+
+class Place(NamedTuple):
+    """Where an equation stands: the layer and the outermost equation that holds it."""
+
+    layer: str = ""
+    holder: Any = None
+
+    def inside(self, equation: Any) -> Place:
+        """The place of what an equation calls."""
+        return Place(self.of(equation), self.holder or equation)
+
+    def of(self, equation: Any) -> str:
+        """The layer of an equation here."""
+        return ".".join(filter(None, (self.layer, layer_of(equation))))
+
+
+class Interpreter:
+    """Runs jaxprs in one trace.
+
+    Args:
+        jax: the module.
+        builder: of the trace.
+    """
+
+    def __init__(self, jax: Any, builder: Builder) -> None:
+        self._jax, self._builder = jax, builder
+
+    def run(self, closed: Any, operands: Sequence[Any], place: Place = Place()) -> list[Any]:  # noqa: B008
+        """The results of a closed jaxpr, or of one without constants, for its operands: traced values or constants.
+
+        Raises:
+            NotCovered: a primitive that has no counterpart.
+        """
+        jaxpr = getattr(closed, "jaxpr", closed)
+        known: dict[Any, Any] = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
+        known.update(zip(jaxpr.invars, operands, strict=True))
+        made_by = {var: equation for equation in jaxpr.eqns for var in equation.outvars}
+        traced = {var for var, value in known.items() if isinstance(value, Traced)}
+        as_given = wrapped(jaxpr.eqns, made_by, traced)
+
+        def read(var: Any) -> Any:
+            return var.val if hasattr(var, "val") else known[as_given.get(var, var)]
+
+        for equation in needed(jaxpr, as_given):
+            given = [read(var) for var in equation.invars]
+            columns = self._columns(equation, made_by, read)
+            known.update(zip(equation.outvars, self._equation(equation, given, place, columns), strict=True))
+        return [read(var) for var in jaxpr.outvars]
+
+    def _equation(self, equation: Any, given: list[Any], place: Place, columns: Sequence[Any]) -> Sequence[Any]:
+        name = str(equation.primitive.name)
+        if not any(isinstance(x, Traced) for x in given):
+            return self._by_jax(equation, given)
+        if name in INSIDE:
+            return self.run(equation.params[INSIDE[name]], given, place.inside(equation))
+        if name in ALIKE:
+            return given
+        held = {"scan": self._scan, "cond": self._cond, "custom_jvp_call": self._derived}
+        if name in held:
+            return held[name](equation, given, place)
+        function = OPERATIONS.get(name)
+        if function is None:
+            raise not_covered(name, place.holder or equation, place.of(equation))
+        return self._by_table(function, equation, given, place, columns)
+
+    def _by_jax(self, equation: Any, given: Sequence[Any], **changed: Any) -> list[Any]:
+        """The results of an equation for constants."""
+        primitive = equation.primitive
+        params = primitive.get_bind_params({**equation.params, **changed})
+        results = primitive.bind(*map(self._for_jax, given), **params)
+        return list(results) if primitive.multiple_results else [results]
+
+    def _for_jax(self, constant: Any) -> Any:
+        return self._jax.numpy.asarray(constant) if isinstance(constant, np.ndarray) else constant
+
+    def _by_table(
+        self, function: Callable[..., Any], equation: Any, given: Sequence[Any], place: Place, columns: Sequence[Any]
+    ) -> Sequence[Any]:
+        name = str(equation.primitive.name)
+
+        def bind(*arrays: Any, **changed: Any) -> Any:
+            return self._by_jax(equation, arrays, **{k: v for k, v in changed.items() if k in equation.params})[0]
+
+        narrow = name not in IN_FLOAT32 and kind_of(equation.outvars[0].aval.dtype) != "int"
+        layer = place.of(equation)
+        try:
+            values = [as_value(x) for x in given]
+            with self._standing(equation, place, None if narrow else "loss"):
+                result = function(Call(equation, bind, [as_value(x) for x in columns]), *values)
+        except (NotImplementedError, TypeError, ValueError, IndexError) as error:
+            raise not_covered(name, place.holder or equation, layer, str(error)) from error
+        results = result if isinstance(result, list) else [result]
+        for value, var in zip(results, equation.outvars, strict=True):
+            if shape_of(value) != tuple(var.aval.shape):
+                why = f"its result would have the shape {shape_of(value)}, not {tuple(var.aval.shape)}"
+                raise not_covered(name, place.holder or equation, layer, why)
+        return results
+
+    @contextmanager
+    def _standing(self, equation: Any, place: Place, family: str | None = None) -> Iterator[None]:
+        """What is emitted inside has the layer and the line of an equation."""
+        layer, line = place.of(equation) or None, source_of(place.holder or equation)
+        with self._builder.scoped(family=family, layer=layer), self._builder.of_line(line):
+            yield
+
+    def _columns(self, equation: Any, made_by: Mapping[Any, Any], read: Callable[[Any], Any]) -> list[Any]:
+        """The values that the indices of a gather are put together from, if they are."""
+        if equation.primitive.name != "gather" or hasattr(equation.invars[1], "val"):
+            return []
+        maker = made_by.get(equation.invars[1])
+        if maker is None or maker.primitive.name != "concatenate":
+            return []
+        ones = all(var.aval.shape[-1] == 1 for var in maker.invars)
+        last = maker.params["dimension"] == len(maker.outvars[0].aval.shape) - 1
+        return [read(var) for var in maker.invars] if ones and last else []
+
+    def _scan(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
+        """A loop of a known length, unrolled."""
+        params = equation.params
+        fixed, carried = params["num_consts"], params["num_carry"]
+        constants, state, rows = given[:fixed], list(given[fixed : fixed + carried]), given[fixed + carried :]
+        shown: list[list[Any]] = []
+        steps = range(params["length"])
+        for step in reversed(steps) if params["reverse"] else steps:
+            results = self.run(
+                params["jaxpr"], [*constants, *state, *(row[step] for row in rows)], place.inside(equation)
+            )
+            state = results[:carried]
+            shown.append(results[carried:])
+        shown = shown[::-1] if params["reverse"] else shown
+        return [*state, *(_stacked([as_value(x) for x in column]) for column in zip(*shown, strict=True))]
+
+    def _cond(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
+        """The branch that a constant says."""
+        if isinstance(given[0], Traced):
+            raise not_covered("cond", place.holder or equation, place.of(equation), "the batch decides on the branch")
+        branches = equation.params["branches"]
+        chosen = min(max(int(given[0]), 0), len(branches) - 1)
+        return self.run(branches[chosen], given[1:], place.inside(equation))
+
+    def _derived(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
+        """A function of JAX's that has a derivative of its own, which is that of its equations."""
+        closed = equation.params["call_jaxpr"]
+        name, _, where = str(closed.jaxpr.debug_info.func_src_info or "").partition(" at ")
+        if not where.startswith(str(Path(self._jax.__file__).parent)):
+            why = f"the function {name} has a derivative of its own"
+            raise not_covered("custom_jvp_call", place.holder or equation, place.of(equation), why)
+        if name == "relu":
+            with self._standing(equation, place):
+                return [relu(given[0])]
+        return self.run(closed, given, place.inside(equation))
+
+
+def _stacked(values: Sequence[Value]) -> Value:
+    if not any(isinstance(x, Traced) for x in values):
+        return np.stack([np.asarray(x) for x in values])
+    lines = [reshape(x if isinstance(x, Traced) else np.asarray(x), (1, *shape_of(x))) for x in values]
+    return lines[0] if len(lines) == 1 else concatenate(lines, 0)
+
+
+def wrapped(equations: Sequence[Any], made_by: Mapping[Any, Any], traced: set[Any]) -> dict[Any, Any]:
+    """For each traced index that counts from the end where it is below 0, as NumPy's do, what it is made of."""
+    found = {}
+    for equation in equations:
+        if any(var in traced for var in equation.invars if not hasattr(var, "val")):
+            traced.update(equation.outvars)
+        if len(equation.invars) != 3:
+            continue
+        below, index, more = equation.invars
+        if equation.params.get("name") == "_where":
+            more, index = index, more
+        elif equation.primitive.name != "select_n":
+            continue
+        if hasattr(index, "val") or index not in traced or kind_of(index.aval.dtype) != "int" or not index.aval.shape:
+            continue
+        first, second = made_by.get(below), made_by.get(more)
+        if first is not None and second is not None:
+            names = first.primitive.name, second.primitive.name
+            zero = getattr(first.invars[-1], "val", None)
+            if names == ("lt", "add") and first.invars[0] is second.invars[0] is index and zero == 0:
+                found[equation.outvars[0]] = index
+    return found
+
+
+def needed(jaxpr: Any, as_given: Mapping[Any, Any]) -> list[Any]:
+    """The equations that the results need, in order."""
+    wanted = {as_given.get(var, var) for var in jaxpr.outvars if not hasattr(var, "val")}
+    kept = []
+    for equation in reversed(jaxpr.eqns):
+        if wanted.intersection(equation.outvars):
+            kept.append(equation)
+            wanted.update(as_given.get(var, var) for var in equation.invars if not hasattr(var, "val"))
+    return kept[::-1]

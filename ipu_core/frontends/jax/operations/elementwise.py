@@ -1,0 +1,118 @@
+"""Primitives on elements: arithmetic, comparisons, functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ipu_core.frontends.jax.operations.call import Call
+from ipu_core.frontends.torch.operations.call import combined, numbers
+from ipu_core.frontends.torch.operations.elementwise import LN2, at_least, greater, negated
+from ipu_core.ir.trace.array_formulas import cosh, tan
+from ipu_core.ir.trace.array_functions import arcsinh, arctanh, expm1, log1p, sign, sinh
+from ipu_core.ir.trace.values import Value, apply, power
+from ipu_core.nn import stop_gradient
+
+
+def unary(op: str) -> Callable[..., Value]:
+    """A function of one value that has the same meaning here."""
+    return lambda call, x: combined(op, x)
+
+
+def binary(op: str) -> Callable[..., Value]:
+    """A function of two values that has the same meaning here."""
+    return lambda call, a, b: combined(op, a, b)
+
+
+def extreme(op: str, nothing: float) -> Callable[..., Value]:
+    """A maximum or minimum; of a value and what is never chosen, the value."""
+
+    def chosen(call: Call, a: Value, b: Value) -> Value:
+        if isinstance(a, float) and a == nothing:
+            return b
+        return a if isinstance(b, float) and b == nothing else combined(op, a, b)
+
+    return chosen
+
+
+def logical(op: str) -> Callable[..., Value]:
+    """Of truth values."""
+
+    def made(call: Call, *values: Value) -> Value:
+        if call.kind() != "bool":
+            raise NotImplementedError("bits of integers")
+        return negated(values[0]) if op == "not" else combined(op, *values)
+
+    return made
+
+
+def raised(call: Call, x: Value, exponent: Value) -> Value:
+    """A power: small whole numbers by products, halves by a root too, others by the logarithm (NaN below 0)."""
+    if not isinstance(exponent, int | float):
+        return apply("exp", combined("multiply", exponent, apply("log", x)))
+    whole, half = divmod(exponent, 1)
+    if exponent == 0:
+        return combined("add", combined("multiply", x, 0.0), 1.0)
+    if abs(exponent) <= 16 and (half == 0 or abs(exponent) == 0.5):
+        return power(x, exponent)
+    if half == 0.5 and 1 <= whole <= 16:
+        return combined("multiply", power(x, whole), apply("sqrt", x))
+    return apply("exp", combined("multiply", apply("log", x), exponent))
+
+
+def clamped(call: Call, low: Value, x: Value, high: Value) -> Value:
+    """The gradient passes at the bounds themselves."""
+    x = combined("select", greater(low, x), low, x)
+    return combined("select", greater(x, high), high, x)
+
+
+def converted(call: Call, x: Value) -> Value:
+    """Floats stay as they are: the precision says in which format. Integers become floats."""
+    before, after = call.kind(0), call.kind()
+    if after == "float":
+        return numbers(x)
+    if before == after or before == "bool":
+        return x
+    if after == "bool":
+        return negated(combined("equal", x, 0.0))
+    raise NotImplementedError("numbers that are computed cannot become integers")
+
+
+def selected(call: Call, which: Value, *cases: Value) -> Value:
+    """The second case where the condition is true."""
+    if call.kind(0) != "bool":
+        raise NotImplementedError("a choice by a number")
+    return combined("select", which, cases[1], cases[0])
+
+
+def passed(call: Call, x: Value) -> Value:
+    """Without a gradient; integers have none."""
+    return x if call.kind() != "float" else stop_gradient(x)
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    **{name: unary(op) for name, op in {
+        "neg": "negative", "abs": "absolute", "square": "square", "sqrt": "sqrt", "rsqrt": "rsqrt", "exp": "exp",
+        "log": "log", "tanh": "tanh", "erf": "erf", "logistic": "sigmoid", "sin": "sin", "cos": "cos",
+    }.items()},
+    **{name: binary(op) for name, op in {
+        "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "eq": "equal",
+        "gt": "greater",
+    }.items()},
+    "max": extreme("maximum", -math.inf), "min": extreme("minimum", math.inf),
+    "lt": lambda call, a, b: greater(b, a), "ge": lambda call, a, b: at_least(a, b),
+    "le": lambda call, a, b: at_least(b, a), "ne": lambda call, a, b: negated(combined("equal", a, b)),
+    "and": logical("minimum"), "or": logical("maximum"), "not": logical("not"),
+    "xor": lambda call, a, b: negated(logical("equal")(call, a, b)),
+    "exp2": lambda call, x: apply("exp", combined("multiply", x, LN2)),
+    "expm1": lambda call, x: expm1(x), "log1p": lambda call, x: log1p(x), "tan": lambda call, x: tan(x),
+    "sinh": lambda call, x: sinh(x), "cosh": lambda call, x: cosh(x), "asinh": lambda call, x: arcsinh(x),
+    "atanh": lambda call, x: arctanh(x),
+    "erfc": lambda call, x: combined("subtract", 1.0, apply("erf", x)),
+    "sign": lambda call, x: sign(numbers(x)),
+    "is_finite": lambda call, x: combined("equal", combined("subtract", x, x), 0.0),
+    "pow": raised, "integer_pow": lambda call, x: raised(call, x, call.params["y"]),
+    "clamp": clamped, "select_n": selected, "convert_element_type": converted, "stop_gradient": passed,
+    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), lambda call, x: x),
+}  # fmt: skip

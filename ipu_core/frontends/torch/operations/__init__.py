@@ -1,0 +1,46 @@
+"""The table from operations of torch (aten) to functions of the values here, one line each.
+
+A function takes the call and all arguments in the order of torch's schema. A name with an overload ("max.dim") comes
+before the bare name; operations in place ("add_") are those without the underscore, and a write.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_core.frontends.torch.operations import (
+    elementwise,
+    images,
+    losses,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+)
+from ipu_core.frontends.torch.operations.norms import WRITES
+from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
+
+FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "elements": elementwise.TABLE, "shapes": shapes.TABLE, "reductions": reductions.TABLE,
+    "products": products.TABLE, "images": images.TABLE, "norms": norms.TABLE, "losses": losses.TABLE,
+    "recurrent": recurrent.TABLE,
+}  # fmt: skip
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    name: function for table in FAMILIES.values() for name, function in table.items()
+}
+PARTLY: Mapping[str, str] = {
+    "`div`": "`rounding_mode`",
+    "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
+    "`gather`": "an index of the batch that takes a part of the rows",
+    "`adaptive_max_pool`": "the places (indices), where they are used",
+    "`sort`, `argsort`, `topk`, `argmax`, `max`, `min`": "one number without axes; of integers, more than 2^24",
+    "`conv`, `conv_transpose`": "volumes (3d)",
+    "`instance_norm`": "running statistics",
+    "`embedding`": "`scale_grad_by_freq`, `max_norm`",
+    "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
+    "`bernoulli`": "a probability for each element",
+    "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",
+}
+"""What a supported operation does not do."""
+
+__all__ = ["FAMILIES", "OPERATIONS", "PARTLY", "PIECES", "VIEWS", "WRITES"]

@@ -1,0 +1,96 @@
+"""Optimisers of torch.optim as settings of the ones here: the same equations, with torch's defaults and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipu_core.frontends.torch.errors import EMULATE
+from ipu_core.frontends.torch.model import TorchModel
+from ipu_core.frontends.torch.schedules import TorchSchedule
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Sgd
+from ipu_core.train.optim.common import Rate, nothing
+
+
+def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Sgd | Adam:
+    """The settings of an optimiser of torch over a captured module's parameters.
+
+    Args:
+        model: what `from_torch` gave.
+        optimizer: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of that module, in groups or not. A parameter
+            in none of them is frozen.
+        lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
+            of `torch.optim.lr_scheduler` over the optimiser, moved on after each step (see `TorchSchedule`).
+
+    Raises:
+        ValueError: another optimiser, one of another module, or settings that the ones here do not have.
+    """
+    if hasattr(lr, "get_last_lr"):
+        lr = TorchSchedule(lr)
+    kind = type(optimizer).__name__
+    if kind not in MAKERS:
+        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}; {EMULATE}")
+    first, *others = optimizer.param_groups
+    for name, usual in REFUSED.items():
+        if any(group.get(name, usual) != usual for group in optimizer.param_groups):
+            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}; {EMULATE}")
+    for name in set(first) - MAY_DIFFER:
+        if any(group.get(name) != first[name] for group in others):
+            raise ValueError(
+                f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay; {EMULATE}"
+            )
+    if (
+        kind == "Adam"
+        and not first.get("decoupled_weight_decay")
+        and any(group["weight_decay"] for group in optimizer.param_groups)
+    ):
+        raise ValueError(
+            f"Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's; {EMULATE}"
+        )
+    rates = [float(group["lr"]) for group in optimizer.param_groups] if not isinstance(lr, TorchSchedule) else lr.base
+    if len(rates) > 1 and not rates[0]:
+        raise ValueError(
+            f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0; {EMULATE}"
+        )
+    rate = rates[0] if lr is None else lr
+    settings = {"lr": rate, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
+    return MAKERS[kind](first, groups=_groups(model, optimizer, rates), **settings)
+
+
+def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[Group, ...]:
+    """A group for every parameter that is not as the first group's are."""
+    of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
+    found = []
+    numbers = {name: of.get(id(model.exported.tensors[name])) for name in model.params}
+    if all(number is None for number in numbers.values()):
+        raise ValueError(f"{type(optimizer).__name__}: none of its parameters is trained in {model.__name__}")
+    for name, number in numbers.items():
+        if number == 0:
+            continue
+        if number is None:
+            found.append(Group(name, frozen=True))
+        else:
+            decay = float(optimizer.param_groups[number]["weight_decay"])
+            found.append(Group(name, lr=rates[number] / rates[0], decay=decay))
+    return tuple(found)
+
+
+def _sgd(group: Mapping[str, Any], **settings: Any) -> Sgd:
+    return Sgd(momentum=float(group["momentum"]), nesterov=bool(group["nesterov"]), **settings)
+
+
+def _adam(kind: type[Adam]) -> Callable[..., Adam]:
+    def make(group: Mapping[str, Any], **settings: Any) -> Adam:
+        b1, b2 = group["betas"]
+        return kind(b1=float(b1), b2=float(b2), eps=float(group["eps"]), **settings)
+
+    return make
+
+
+MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {
+    "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb),
+}  # fmt: skip
+MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
+"""Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
+REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}
+"""Settings of torch with the only value that has a counterpart."""

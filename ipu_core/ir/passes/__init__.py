@@ -1,0 +1,1 @@
+"""Passes: a Block in, a Block out."""

@@ -1,0 +1,368 @@
+"""Reverse-mode differentiation of a Block: one table from operation to the cotangents of its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir import convolution
+from ipu_core.ir.block import Array, Block, Equation, Literal, Type, Var
+from ipu_core.ir.exact import inner
+from ipu_core.ir.ops import OPS, SCALES, STRUCTURE
+from ipu_core.ir.parameters import name_of, name_parameters, sources
+from ipu_core.ir.passes.scale_check import Edge, check_scales
+from ipu_core.ir.passes.schedule import dead_code
+from ipu_core.ir.precision.loss_chain import as_loss
+from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
+from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.eager import as_array, is_number
+from ipu_core.ir.trace.full import Full
+from ipu_core.ir.trace.traced import TracedArray
+from ipu_core.ir.trace.tracing import interpret, trace
+from ipu_core.ir.trace.values import (
+    Traced,
+    Value,
+    apply,
+    broadcast,
+    elementwise,
+    in_format,
+    reduce_sum,
+    reshape,
+    shape_of,
+    swap,
+    transpose,
+    where,
+)
+from lowprec import astype
+from lowprec import float32 as FLOAT32
+from lowprec.processor import in_default_state
+
+Cotangent = Callable[..., Value]
+"""From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
+
+HALF_ROOT_TAU = 1 / math.sqrt(2 * math.pi)
+
+
+def _unbroadcast(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    """Sums a cotangent over the axes along which x was repeated."""
+    shape, target = shape_of(y), shape_of(x)
+    new = len(shape) - len(target)
+    axes = [i for i, n in enumerate(shape) if i < new or (target[i - new] == 1 and n != 1)]
+    return reshape(reduce_sum(ct, axes, keepdims=False), target)
+
+
+def _reduced(ct: Value, equation: Equation, x: Value) -> Value:
+    """The cotangent of a reduction's result, repeated along the reduced axes."""
+    axes = equation.params["axis"]
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape_of(x)))
+    return broadcast(reshape(ct, kept), shape_of(x))
+
+
+def _chosen(ct: Value, chosen: Value, a: Value, b: Value) -> Value:
+    """The cotangent of an operand where it was chosen of two, and half of it where both are equal."""
+    return where(chosen, ct, where(elementwise("equal", a, b), 0.5 * ct, 0.0))
+
+
+def _reduce_max(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    """Shared equally between the elements that are the maximum."""
+    mask = elementwise("equal", x, _reduced(y, equation, x))
+    count = reduce_sum(mask, equation.params["axis"], keepdims=True)
+    return _reduced(ct, equation, x) * (mask / count)
+
+
+def _slice(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    start, step = equation.params["start"], equation.params["step"]
+    reach = [max(0, (n - 1) * s + 1) if n else 0 for n, s in zip(shape_of(y), step, strict=True)]
+    high = tuple(n - a - r for n, a, r in zip(shape_of(x), start, reach, strict=True))
+    return apply("pad", ct, low=start, high=high, interior=tuple(s - 1 for s in step))
+
+
+def _pad(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    return ct[inner(shape_of(x), equation.params)]
+
+
+def _concatenate(position: int) -> Cotangent:
+    def rule(ct: Value, equation: Equation, y: Value, *xs: Value) -> Value:
+        axis = equation.params["axis"]
+        start = sum(shape_of(x)[axis] for x in xs[:position])
+        return ct[(slice(None),) * axis + (slice(start, start + shape_of(xs[position])[axis]),)]
+
+    return rule
+
+
+def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
+    square = elementwise("square", x)
+    return ct * (elementwise("exp", square * -0.5) * HALF_ROOT_TAU * (2.0 - square))
+
+
+def _convolve(op: str, a: Value, b: Value, e: Equation, **extra: Any) -> Value:
+    """One of the three convolutions with an equation's parameters."""
+    return apply(op, a, b, **convolution.options(e.params), **extra)
+
+
+def _images(gradient: Value, weight: Value, e: Equation, x: Value) -> Value:
+    return _convolve("conv2d_input_gradient", gradient, weight, e, size=shape_of(x)[1:3])
+
+
+def _kernel(x: Value, gradient: Value, e: Equation, weight: Value) -> Value:
+    return _convolve("conv2d_weight_gradient", x, gradient, e, kernel=shape_of(weight)[:2])
+
+
+COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
+    "negative": (lambda ct, e, y, x: -ct,),
+    "absolute": (lambda ct, e, y, x: where(x > 0.0, ct, where(x < 0.0, -ct, 0.0)),),
+    "relu": (lambda ct, e, y, x: where(y, ct, 0.0),),
+    "square": (lambda ct, e, y, x: (2.0 * ct) * x,),
+    "reciprocal": (lambda ct, e, y, x: -ct * elementwise("square", y),),
+    "sqrt": (lambda ct, e, y, x: (0.5 * ct) / y,),
+    "rsqrt": (lambda ct, e, y, x: (-0.5 * ct) * (y * elementwise("square", y)),),
+    "exp": (lambda ct, e, y, x: ct * y,),
+    "log": (lambda ct, e, y, x: ct / x,),
+    "tanh": (lambda ct, e, y, x: ct * (1.0 - elementwise("square", y)),),
+    "erf": (lambda ct, e, y, x: ct * (elementwise("exp", -elementwise("square", x)) * (2 / math.sqrt(math.pi))),),
+    "sigmoid": (lambda ct, e, y, x: ct * (y * (1.0 - y)),),
+    "sin": (lambda ct, e, y, x: ct * elementwise("cos", x),),
+    "cos": (lambda ct, e, y, x: -ct * elementwise("sin", x),),
+    "gelu": (lambda ct, e, y, x: ct * elementwise("gelu_gradient", x),),
+    "gelu_gradient": (_gelu_second,),
+    "add": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: ct),
+    "subtract": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: -ct),
+    "multiply": (lambda ct, e, y, a, b: ct * b, lambda ct, e, y, a, b: ct * a),
+    "scale": (lambda ct, e, y, x, s: ct, lambda *_: None),
+    "scale_gradient": (lambda ct, e, y, x: ct * e.params["factor"],),
+    "divide": (lambda ct, e, y, a, b: ct / b, lambda ct, e, y, a, b: -(ct / b) * y),
+    "maximum": (
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
+    ),
+    "minimum": (
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
+    ),
+    "select": (
+        lambda ct, e, y, c, a, b: None,
+        lambda ct, e, y, c, a, b: where(c, ct, 0.0),
+        lambda ct, e, y, c, a, b: where(c, 0.0, ct),
+    ),
+    "scaled_add": (
+        lambda ct, e, y, a, b, s: ct,
+        lambda ct, e, y, a, b, s: ct * s,
+        lambda ct, e, y, a, b, s: ct * b,
+    ),
+    "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
+    "to_blocks": (lambda ct, e, y, x: in_format(ct, x.format),),
+    "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
+    "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
+    "reduce_max": (_reduce_max,),
+    "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
+    "scaled_dot": (
+        lambda ct, e, y, a, b, s: apply("scaled_dot", ct, swap(b), s),
+        lambda ct, e, y, a, b, s: apply("scaled_dot", swap(a), ct, s),
+        lambda ct, e, y, a, b, s: reduce_sum(ct * apply("dot", a, b)),
+    ),
+    "conv2d": (lambda ct, e, y, x, w: _images(ct, w, e, x), lambda ct, e, y, x, w: _kernel(x, ct, e, w)),
+    "conv2d_input_gradient": (
+        lambda ct, e, y, g, w: _convolve("conv2d", ct, w, e),
+        lambda ct, e, y, g, w: _kernel(ct, g, e, w),
+    ),
+    "conv2d_weight_gradient": (
+        lambda ct, e, y, x, g: _images(g, ct, e, x),
+        lambda ct, e, y, x, g: _convolve("conv2d", x, ct, e),
+    ),
+    "transpose": (lambda ct, e, y, x: transpose(ct, tuple(np.argsort(e.params["perm"]))),),
+    "reshape": (lambda ct, e, y, x: reshape(ct, shape_of(x)),),
+    "broadcast": (_unbroadcast,),
+    "slice": (_slice,),
+    "pad": (_pad,),
+    "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
+    "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+    "take_along": (lambda ct, e, y, x, i: apply("put_along", i, ct, size=shape_of(x)[-1]), lambda *_: None),
+    "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
+}
+"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
+dropout_mask, stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient
+equally (of topk the chosen ones have it), that of absolute and relu at 0 is 0."""
+
+
+def _rules(equation: Equation) -> tuple[Cotangent, ...]:
+    if equation.op == "concatenate":
+        return tuple(_concatenate(position) for position in range(len(equation.inputs)))
+    return COTANGENTS.get(equation.op, ())
+
+
+def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
+    """The values that depend on a parameter: only these have cotangents."""
+    needed = set(parameters)
+    for equation in block.equations:
+        if _rules(equation) and any(var in needed for var in equation.operands):
+            needed.add(equation.output)
+    return needed
+
+
+def gradient_edges(block: Block, needed: set[Var]) -> Iterator[Edge]:
+    """The ways that gradients take, in the order of the equations."""
+    for equation in block.equations:
+        for position, atom in enumerate(equation.inputs if _rules(equation) else ()):
+            if isinstance(atom, Var) and atom in needed and (equation.op, position) != ("select", 0):
+                yield Edge(equation, atom)
+
+
+def _value(builder: Builder, atom: Var | Literal) -> Value:
+    return atom.value if isinstance(atom, Literal) else TracedArray(builder, atom)
+
+
+def _spread(ct: Value, equation: Equation) -> Value:
+    """The cotangent as an array where an operand is one number for all elements: its gradient is a sum over them."""
+    scalars = any(equation.output.type.shape != () == var.type.shape for var in equation.operands)
+    if isinstance(ct, Full) and scalars and equation.op not in STRUCTURE:
+        return _value(ct.builder, ct.atom)
+    return ct
+
+
+def backward(
+    builder: Builder, block: Block, loss: Var, parameters: dict[Var, str], scale: Var | None = None
+) -> list[Traced]:
+    """Appends the equations of the gradient of a loss and gives its value for every parameter.
+
+    An equation is grad_weight where it belongs to the cotangent of a value made of parameters alone (the parameter,
+    its transpose, a norm of it), else grad_input. Second uses of a value add their cotangents.
+
+    Args:
+        builder: what holds the equations of the Block and receives the new ones.
+        block: the forward equations.
+        loss: a value without axes.
+        parameters: the inputs to differentiate for, with their names.
+        scale: what the loss is multiplied by; None: 1.
+
+    Raises:
+        UnbalancedScale: see `check_scales`.
+    """
+    pure, needed = sources(block, parameters), needed_values(block, parameters)
+    if any(equation.op in SCALES for equation in block.equations):
+        check_scales(gradient_edges(block, needed), loss)
+    seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
+    cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
+    for equation in reversed(block.equations):
+        if equation.output not in cotangents:
+            continue
+        ct = _spread(cotangents.pop(equation.output), equation)
+        y, xs = _value(builder, equation.output), [_value(builder, x) for x in equation.inputs]
+        for rule, atom, x in zip(_rules(equation), equation.inputs, xs, strict=True):
+            if not isinstance(atom, Var) or atom not in needed:
+                continue
+            name = name_of(pure, [atom] if atom in pure else equation.operands)
+            family = equation.family if equation.family != OPS[equation.op].family else None
+            role = "grad_weight" if atom in pure else "grad_input"
+            here = builder.scoped(role=role, family=family, parameter=name, layer=equation.layer)
+            with here, builder.of_line(equation.source):
+                new = rule(ct, equation, y, *xs)
+                if shape_of(x) == () != shape_of(new):
+                    new = reduce_sum(new)
+                if new is not None:
+                    cotangents[atom] = cotangents[atom] + new if atom in cotangents else new
+    return [cotangents.get(var, Full(builder, 0.0, var.type.shape)) for var in parameters]
+
+
+def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
+    """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
+
+    What the loss is made of is in family "loss" (see `as_loss`), and the derivative of that too.
+
+    With a scale, a number that becomes its last input, the gradients are those of the loss times it. With `has_aux` the
+    outputs after the loss are its last ones, not differentiated.
+
+    Raises:
+        ValueError: not exactly one output, or one with axes; a loop; factors of gradients (`check_scales`).
+        TypeError: the first argument holds integers.
+    """
+    one = len(block.outputs) == 1 or has_aux
+    if not one or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
+        given = ", ".join(str(var.type) for var in block.outputs)
+        raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
+    if any(equation.region is not None for equation in block.equations):
+        raise ValueError("a Block with rounds or a branch cannot be differentiated: differentiate what its body does")
+    tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
+    inputs = block.inputs[: tree.leaves]
+    for var in inputs:
+        if var.type.format == "int32":
+            raise TypeError(f"cannot differentiate for the integers {var}: {var.type}")
+    parameters = dict(zip(inputs, paths(tree), strict=True))
+    block = as_loss(name_parameters(block, parameters), block.outputs[0])
+    builder = Builder(block)
+    gradients = backward(builder, block, block.outputs[0], parameters, scale)
+    shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
+    result = None if has_aux else PyTree(tuple, (0, 1), (block.result or LEAF, tree))
+    loss, *aux = block.outputs
+    scaled = () if scale is None else (scale,)
+    return dead_code(replace(block, inputs=(*block.inputs, *scaled), outputs=(loss, *shaped, *aux), result=result,
+                             equations=tuple(builder.equations), constants=builder.constants))  # fmt: skip
+
+
+def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
+    if not isinstance(gradient, Full):
+        return gradient.node
+    constant = Var(f"gradient.{var.name}", var.type)
+    builder.constants[constant] = np.full(var.type.shape, gradient.number)
+    return constant
+
+
+def _is_wide(x: Value) -> bool:
+    """Whether constants stay as wide as they can be: for float64 arrays, and in a Block, which rounds them itself."""
+    return isinstance(x, Traced) or (not is_number(x) and as_array(x).dtype == np.float64)
+
+
+def _single(constant: Array) -> Array:
+    """A constant that differentiation made, as a program has it: in float32."""
+    return constant.astype(np.float32)
+
+
+def _like(gradient: Value, x: Value) -> Value:
+    """The gradient of an array in its dtype, rounded to nearest even."""
+    if isinstance(x, Traced) or is_number(x) or as_array(x).dtype == gradient.dtype:
+        return gradient
+    return np.asarray(astype(gradient, as_array(x).dtype))
+
+
+@in_default_state
+def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *, has_aux: bool = False) -> Any:
+    """The value of a loss together with its gradient for the first argument.
+
+    Args:
+        f: a function of (parameters, ...) that gives a loss without axes; or its Block.
+        scale: for a function, a number: the gradients are those of the loss times it, the loss is itself.
+        has_aux: for a function, whether it gives (loss, anything nested), of which only the loss is differentiated; the
+            result then begins with that pair.
+
+    Returns:
+        For a function, a function of the same arguments that gives (loss, gradients nested as the parameters); it can
+        be called on arrays and inside a function that is traced. The gradient of an array has its dtype; where every
+        array of floats is float64, so is all arithmetic. For a Block, the Block of that.
+
+    Raises:
+        ValueError: the loss has axes, or factors of its gradient alone would make that wrong (see `nn.scale`).
+        TypeError: a parameter is an integer.
+    """
+    if isinstance(f, Block):
+        return differentiate(f)
+
+    def gradient_of(*arguments: Any) -> tuple[Value, Any]:
+        leaves, tree = flatten(arguments)
+        types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
+        forward = trace(f, *unflatten(tree, types))
+        block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)), has_aux=has_aux)
+        if not any(_is_wide(x) for x in leaves):
+            block = replace(block, constants={v: a if v in forward.constants else _single(a) for v, a in
+                                              block.constants.items()})  # fmt: skip
+        value, *rest = interpret(block, leaves if scale is None else [*leaves, scale])
+        inputs, inner = flatten(arguments[0])
+        gradients = unflatten(inner, [_like(g, x) for g, x in zip(rest, inputs, strict=False)])
+        if not has_aux:
+            return value, gradients
+        assert forward.result is not None
+        return unflatten(forward.result, [value, *rest[len(inputs) :]]), gradients
+
+    return gradient_of

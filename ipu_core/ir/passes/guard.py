@@ -1,0 +1,155 @@
+"""The pass that guards a step: where a gradient is not to be trusted the state stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ipu_core.ir.block import Block, Equation, Format, Literal, Var, described
+from ipu_core.ir.bodies import closed, equations_of, fresh, region, rewritten, totals_of, with_body
+from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.passes.appended import Appended
+from ipu_core.ir.precision.scaled_products import SCALED_CAST
+from ipu_core.ir.regions import Branch, Loop
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+
+BACKWARD = ("grad_input", "grad_weight")
+UNSCALE = "unscale"
+"""Family of the equations that divide the gradients of parameters by the loss scale."""
+
+
+@dataclass
+class _Checks(Appended):
+    """Equations under construction with checks among them.
+
+    Attributes:
+        found: the largest magnitudes of what is checked, each of shape (1,), with names, by format.
+        names: of all that was checked and gathered.
+    """
+
+    found: dict[FloatFormat, list[tuple[Var, str]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+    def check(self, var: Var, name: str) -> None:
+        """Finds the largest magnitude of a value; NaN if it holds one."""
+        fmt = var.type.format
+        assert isinstance(fmt, FloatFormat)
+        size = self.largest(var)
+        self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
+
+    def gathered(self) -> list[Var]:
+        """1 for every check since the last time that found infinities, NaN or a saturated value, else 0, in parts."""
+        parts = []
+        for fmt, found in self.found.items():
+            good = self.emit("greater", Literal(_limit(fmt)), self.joined([var for var, _ in found]), fmt=FLOAT32)
+            parts.append(self.emit("subtract", Literal(1.0), good))
+            self.names += [name for _, name in found]
+        self.found = {}
+        return parts
+
+    def joined(self, parts: Sequence[Var]) -> Var:
+        """Values of one axis, one after another."""
+        return parts[0] if len(parts) == 1 else self.emit("concatenate", *parts, axis=0)
+
+
+def guarded(block: Block) -> Block:
+    """A typed training step that keeps its state where its gradients hold infinities, NaN or saturated values.
+
+    Looked at are the gradient of every parameter, as an "unscale" equation takes it, and what cannot be told from it:
+    sums, and operands of sums, on the way to it in formats narrower than float32, and sums over micro-batches. The new
+    last output holds 1 for each of them that is bad, over all rounds; `Branch.names` says which is which.
+
+    Args:
+        block: typed; no pass may follow.
+
+    Raises:
+        ValueError: no equation takes the gradient of a parameter.
+    """
+    needed, parts = _checked(block), list[Var]()
+    checks = _Checks(fresh(block.equations))
+
+    def straight(equations: Sequence[Equation]) -> Sequence[Equation]:
+        checks.equations = []
+        for equation in equations:
+            checks.equations.append(equation)
+            if equation.output in needed:
+                checks.check(equation.output, needed.pop(equation.output))
+        return checks.equations
+
+    def close(equation: Equation, body: list[Equation]) -> Equation:
+        loop, checks.equations = equation.region, body
+        if not isinstance(loop, Loop):
+            raise ValueError("the step is guarded already")
+        if checks.found:
+            now = checks.joined(checks.gathered())
+            old = Var("total.bad", now.type)
+            parts.append(checks.emit("maximum", old, now))
+            equation = replace(equation, region=replace(loop, totals=(*loop.totals, (old, parts[-1]))))
+        return with_body(equation, body)
+
+    last = 1 + max((place for place, each in enumerate(block.equations) if each.region is not None), default=-1)
+    equations = rewritten(block.equations[:last], straight, close)
+    first, second = _split(block, block.equations[last:], needed)
+    checks.equations = equations
+    for var in (*block.inputs, *block.constants, *(new for _, new in totals_of(block))):
+        if var in needed:  # a gradient that is a constant, or is finished when the rounds are
+            checks.check(var, needed.pop(var))
+    equations += straight(first)
+    checks.equations = equations
+    bad = checks.joined([*parts, *checks.gathered()])
+    worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
+    flag = checks.emit("subtract", Literal(1.0), worst)
+    chosen = [(Var(f"{old.name}.next", old.type), new, old)
+              for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False)]  # fmt: skip
+    branch = Branch(Block((), (), tuple(second)), flag, tuple(chosen), tuple(checks.names))
+    outputs = (*branch.results, *block.outputs[block.carried :], bad)
+    equations.append(region(branch, "branch", equations))
+    return closed(replace(block, equations=tuple(equations), outputs=outputs, result=None))
+
+
+def _checked(block: Block) -> dict[Var, str]:
+    """What is to be looked at, with its name."""
+    made = {equation.output: equation for equation in equations_of(block)}
+
+    def origin(var: Var) -> Var:
+        """What moves show, and casts whose scale leaves nothing but the largest to saturate."""
+        while (maker := made.get(var)) is not None and (maker.op in STRUCTURE or maker.family == SCALED_CAST):
+            var = maker.operands[0]
+        return var
+
+    found: dict[Var, str] = {}
+    for equation in equations_of(block):
+        if equation.family == "gradient_sum" or (equation.op in SUMS and equation.role in BACKWARD):
+            for var in (*map(origin, equation.operands), equation.output):
+                maker = made.get(var)
+                if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
+                    found[var] = described(maker)
+    last = {origin(e.operands[0]): e.parameter or "" for e in equations_of(block) if e.family == UNSCALE}
+    if not last:
+        raise ValueError("no equation takes the gradient of a parameter: there is nothing to guard")
+    return found | {var: f"gradient of {name}" for var, name in last.items()}
+
+
+def _split(
+    block: Block, equations: Sequence[Equation], needed: dict[Var, str]
+) -> tuple[list[Equation], list[Equation]]:
+    """Of equations those behind what is looked at and behind what is no state, and the others."""
+    wanted = {*needed, *block.outputs[block.carried :]}
+    first, second = list[Equation](), list[Equation]()
+    for equation in reversed(equations):
+        if equation.output in wanted:
+            wanted.update(equation.operands)
+            first.append(equation)
+        else:
+            second.append(equation)
+    return first[::-1], second[::-1]
+
+
+def _narrow(fmt: Format) -> bool:
+    return isinstance(fmt, FloatFormat) and fmt != FLOAT32
+
+
+def _limit(fmt: FloatFormat) -> float:
+    """The magnitude from which on a value is not to be trusted: the largest, where it saturates, or infinity."""
+    return float(fmt.max) if _narrow(fmt) else float("inf")

@@ -1,0 +1,216 @@
+"""Passes over the order of a Block: what is needed, and when so that the least memory lives at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.bodies import closed, totals_of, with_body
+from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
+
+TOGETHER = 16  # equations that may be moved as one
+
+
+def dead_code(block: Block) -> Block:
+    """The Block without equations and constants that no output needs; numbers stay. All totals are needed."""
+    block = closed(block)
+    needed: set[Var] = {*block.outputs, *(new for _, new in totals_of(block))}
+
+    equations = _alive(block.equations, needed)
+    constants = {var: array for var, array in block.constants.items() if var in needed}
+    return closed(replace(block, equations=equations, constants=constants))
+
+
+def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, ...]:
+    """The equations of which something is needed; adds to that what they read."""
+    kept = []
+    for equation in reversed(equations):
+        if needed.isdisjoint(equation.outputs):
+            continue
+        if (region := equation.region) is not None:
+            needed.update(region.ends)
+            equation = with_body(equation, _alive(region.body.equations, needed))
+            needed.update(region.operands)
+        else:
+            needed.update(equation.operands)
+        kept.append(equation)
+    return tuple(reversed(kept))
+
+
+def schedule(block: Block, grain: int = 1) -> Block:
+    """The Block with its equations in an order in which less memory lives at a time; no bit changes.
+
+    The order of the trace stays but for two things. An equation waits until its result is first read, unless it makes
+    room: what it reads for the last time is larger than what it makes. And a few equations that together make room
+    come as soon as they can, as those do that need a gradient. State that was written over its old value still is;
+    equations stay in their region, and on their side of one.
+
+    Args:
+        block: typed; every format must have a storage dtype.
+        grain: bytes that arrays take multiples of.
+
+    Returns:
+        The new Block, or the same where none of the orders is better.
+    """
+    known = dependences(block, grain)
+    trace = list(range(len(known.reads)))
+    orders = (trace, _early(known, _late(known, trace)), _late(known, _early(known, trace)))
+    best = min(orders, key=lambda order: peak(known, order))  # the first of equals
+    return block if best is trace else reordered(block, known, best)
+
+
+def peak(known: Dependences, order: Iterable[int]) -> int:
+    """The most bytes that live at a time: while an equation runs, what it reads and what it makes."""
+    memory = _Memory(known)
+    return max((memory.run(node) for node in order), default=0)
+
+
+class _Memory:
+    """What lives while equations run in some order.
+
+    Attributes:
+        live: bytes.
+        there: values that live.
+        left: by value, how many equations will yet read it; one more where it lives to the end.
+    """
+
+    def __init__(self, known: Dependences) -> None:
+        self.known, self.there = known, set(known.there)
+        self.live = sum(known.bytes[value] for value in known.there)
+        self.left = [len(readers) + (value in known.kept) for value, readers in enumerate(known.readers)]
+
+    def run(self, node: int) -> int:
+        """Runs an equation; gives the bytes that live meanwhile."""
+        known = self.known
+        for value in (*known.reads[node], *known.makes[node]):
+            if value not in self.there:
+                self.there.add(value)
+                self.live += known.bytes[value]
+        most = self.live
+        for value in known.reads[node]:
+            self.left[value] -= 1
+        for value in {*known.reads[node], *known.makes[node]}:
+            if not self.left[value]:
+                self.live -= known.bytes[value]
+        return most
+
+    def change(self, nodes: Sequence[int]) -> tuple[int, int]:
+        """What running some equations would add: (bytes at most on the way, bytes in the end)."""
+        known, fresh, read = self.known, set[int](), dict[int, int]()
+        added = most = 0
+        for node in nodes:
+            for value in (*known.reads[node], *known.makes[node]):
+                if value not in self.there and value not in fresh:
+                    fresh.add(value)
+                    added += known.bytes[value]
+            most = max(most, added)
+            for value in known.reads[node]:
+                read[value] = read.get(value, 0) + 1
+            for value in {*known.reads[node], *known.makes[node]}:
+                if self.left[value] == read.get(value, 0):
+                    added -= known.bytes[value]
+        return most, added
+
+
+def _late(known: Dependences, order: Sequence[int]) -> list[int]:
+    """The order in which equations wait for what reads them, unless they make room. Made from the end."""
+    needed = set(known.kept)  # values that live before what is placed so far
+    after = [len(later) for later in known.after]
+    rank = {node: place for place, node in enumerate(order)}
+    placed = set[int]()
+    result: list[int] = []
+
+    def place(node: int) -> Iterable[int]:
+        """Places an equation; gives those that may now be worth placing."""
+        placed.add(node)
+        result.append(node)
+        needed.difference_update(known.makes[node])
+        fresh = [value for value in known.reads[node] if value not in needed]
+        needed.update(fresh)
+        for earlier in known.before[node]:
+            after[earlier] -= 1
+        return {*known.before[node], *(reader for value in fresh for reader in known.readers[value])}
+
+    def waits(node: int) -> bool:
+        if node in placed or after[node]:
+            return False
+        reads = sum(known.bytes[value] for value in known.reads[node] if value not in needed)
+        return reads <= sum(known.bytes[value] for value in known.makes[node])
+
+    for part in reversed(known.parts):
+        for node in reversed(order[part.start : part.stop]):
+            worth = [] if node in placed else [(-rank[one], one) for one in place(node)]
+            heapify(worth)
+            while worth:
+                _, one = heappop(worth)
+                if one in part and waits(one):
+                    for other in place(one):
+                        heappush(worth, (-rank[other], other))
+    return result[::-1]
+
+
+def _ends(known: Dependences, order: Sequence[int]) -> list[int]:
+    """By value, all that has to run until it is free: a bit for each place in the order."""
+    until: dict[int, int] = {}
+    for place, node in enumerate(order):
+        until[node] = 1 << place
+        for earlier in known.before[node]:
+            until[node] |= until[earlier]
+    ends = []
+    for readers in known.readers:
+        mask = 0
+        for node in readers:
+            mask |= until[node]
+        ends.append(mask)
+    return ends
+
+
+def _early(known: Dependences, order: Sequence[int]) -> list[int]:
+    """The order in which runs of equations that make room come as soon as they can, within the peak of the old one."""
+    memory, limit = _Memory(known), peak(known, order)
+    rank = {node: place for place, node in enumerate(order)}
+    ends = _ends(known, order)
+    done, left = set[int](), (1 << len(order)) - 1
+    result: list[int] = []
+
+    def run(nodes: Iterable[int]) -> set[int]:
+        """Runs equations; gives the values that something might now make room by freeing."""
+        nonlocal left
+        touched = set[int]()
+        for node in nodes:
+            done.add(node)
+            left ^= 1 << rank[node]
+            result.append(node)
+            memory.run(node)
+            touched.update(known.reads[node], known.makes[node])
+            for later in known.after[node]:
+                touched.update(known.reads[later])
+        return {value for value in touched if value in memory.there and memory.left[value]}
+
+    def last_readers(value: int, part: range) -> list[int] | None:
+        """All that has yet to run until a value is free, in order; None: too much, or it is never."""
+        found = ends[value] & left
+        if value in known.kept or found.bit_count() > TOGETHER:
+            return None
+        nodes = []
+        while found:
+            nodes.append(order[(found & -found).bit_length() - 1])
+            found &= found - 1
+        return nodes if all(node in part for node in nodes) else None
+
+    for part in known.parts:
+        for node in order[part.start : part.stop]:
+            touched = set() if node in done else run([node])
+            while touched:
+                best: tuple[int, int, list[int]] | None = None
+                for value in sorted(touched):
+                    nodes = last_readers(value, part)
+                    if nodes is None:
+                        continue
+                    most, added = memory.change(nodes)
+                    if added < 0 and memory.live + most <= limit and (best is None or (most, added) < best[:2]):
+                        best = most, added, nodes
+                touched = set() if best is None else run(best[2])
+    return result

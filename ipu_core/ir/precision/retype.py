@@ -1,0 +1,261 @@
+"""The pass that types a step by a precision's table: formats of results, conversions of operands, arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
+from ipu_core.ir.ops import INT32, OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
+from ipu_core.ir.passes.schedule import dead_code
+from ipu_core.ir.precision.pinned import wishes
+from ipu_core.ir.precision.role_formats import RoleFormats, Rule
+from ipu_core.ir.regions import Loop
+from lowprec import FloatFormat, Rounding, as_format, astype
+from lowprec import float32 as FLOAT32
+from lowprec.arrays import whole_array
+from lowprec.checks import listed
+from lowprec.values.rounding import NEAREST_EVEN
+
+BACKWARD = ("grad_input", "grad_weight")
+
+
+def cast(value: Any, fmt: Format) -> Array:
+    """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
+
+    Raises:
+        TypeError: masked elements.
+        ValueError: the format has no storage dtype, or is float32 and a finite number too large for it.
+    """
+    array = np.asarray(whole_array(value))
+    if isinstance(fmt, str):
+        with np.errstate(invalid="ignore"):
+            return array.astype(np.int32)
+    if fmt.dtype is None:
+        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
+    if fmt == FLOAT32:
+        return _narrowed(array)
+    if array.dtype == fmt.dtype:
+        return array.astype(fmt.dtype)
+    return np.asarray(astype(array, fmt, overflow="ipu"))
+
+
+def _narrowed(array: Array) -> Array:
+    """An array in float32, which refuses what would become infinite: a half saturates, float32 would not."""
+    with np.errstate(over="ignore"):
+        result = array.astype(np.float32)
+    if array.dtype.itemsize > result.itemsize and bool((lost := np.isinf(result) & np.isfinite(array)).any()):
+        raise ValueError(f"{array[lost][0]:g} is beyond float32's largest number, {np.finfo(np.float32).max:g}")
+    return result
+
+
+def input_formats(block: Block, given: Sequence[Any]) -> list[Format]:
+    """The formats that inputs come in.
+
+    Raises:
+        ValueError: not one for each, or a float's for integers.
+    """
+    named = [one if isinstance(one, str) and one == INT32 else as_format(one) for one in listed("inputs", given)]
+    kinds = [isinstance(var.type.format, str) for var in block.inputs]
+    if [one == INT32 for one in named] != kinds:
+        wanted = ", ".join(INT32 if kind else "a float format" for kind in kinds) or "none"
+        raise ValueError(f"the block takes inputs in the formats {wanted}, not {', '.join(map(str, named)) or 'none'}")
+    return named
+
+
+class Retype:
+    """One run of the pass. Every old value has a new one in its own format, and others where they are asked for.
+
+    Args:
+        table: the precision's.
+        block: what is typed.
+        given: formats of the inputs, of which those of a carried state follow its new value; None: as traced.
+    """
+
+    def __init__(self, table: RoleFormats, block: Block, given: Sequence[Format] | None = None) -> None:
+        self.table = table
+        self.block = block
+        self.given = [var.type.format for var in block.inputs] if given is None else given
+        self.definitions = {e.output: e for e in equations_of(block)}
+        self.equations: list[Equation] = []
+        self.constants: dict[Var, Array] = dict(block.constants)
+        self.fresh = fresh(block.equations)
+        self.emitted: set[int] = set()
+        self.natives: dict[Var, Var] = {var: var for var in block.constants}
+        self.versions: dict[tuple[Var, Format], Var] = {}
+        self.owners: dict[Var, str | None] = {}
+        self.wishes = wishes(block, self._own_format)
+
+    def run(self) -> Block:
+        """The typed Block."""
+        inputs = []
+        for position, (var, fmt) in enumerate(zip(self.block.inputs, self.given, strict=True)):
+            if position < self.block.carried:
+                fmt = self._stored_format(var, self.block.outputs[position])
+            inputs.append(self._typed(var, fmt))
+        for old, new in totals_of(self.block):
+            self._typed(old, self._stored_format(old, new))
+        for whole, part in (pair for loop, _ in regions_of(self.block, Loop) for pair in loop.fed):
+            self._typed(part, whole.type.format)
+        self.equations = rewritten(self.block.equations, self._straight, self._region)
+        outputs = tuple(self._native(var) for var in self.block.outputs)
+        return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
+                                 equations=tuple(self.equations)))  # fmt: skip
+
+    def _typed(self, var: Var, fmt: Format) -> Var:
+        """The new value of one that no equation makes."""
+        new = self.natives[var] = Var(var.name, Type(var.type.shape, fmt))
+        return new
+
+    def _region(self, equation: Equation, body: list[Equation]) -> Equation:
+        """A loop of typed equations; moves that only its totals are come last.
+
+        Raises:
+            NotImplementedError: a region of another kind; branches come later.
+        """
+        loop = equation.region
+        if not isinstance(loop, Loop):
+            raise NotImplementedError(f"no typing of {loop!r}")
+        self.equations = body
+        totals = tuple((self._native(old), self._native(new)) for old, new in loop.totals)
+        fed = tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)
+        return with_body(replace(equation, region=replace(loop, totals=totals, fed=fed)), body)
+
+    def _straight(self, equations: Sequence[Equation]) -> list[Equation]:
+        self.equations = []
+        for equation in equations:
+            if equation.op not in STRUCTURE:
+                self._retype(equation)
+        return self.equations
+
+    def _stored_format(self, var: Var, new: Var) -> Format:
+        """A carried state, or a total, is stored as its new value comes."""
+        origin = self._origin(new)
+        equation = self.definitions.get(origin)
+        if equation is None:
+            return origin.type.format
+        if equation.role == "update":
+            self.owners[var] = equation.parameter
+        return self._output_format(equation)
+
+    def _output_format(self, equation: Equation) -> Format:
+        if equation.op == "convert" or isinstance(equation.output.type.format, str):
+            return equation.output.type.format
+        return self._rule(equation).output
+
+    def _own_format(self, equation: Equation) -> FloatFormat | None:
+        """The table's format of a result that a function may ask to be wider."""
+        rule = self.table.at(equation).rule(equation.role, equation.family)
+        return rule.output if rule.convert else None
+
+    def _rule(self, equation: Equation) -> Rule:
+        """What the table says for an equation, or the function asked for."""
+        rule = self.table.at(equation).rule(equation.role, equation.family)
+        asked = self.wishes.get(equation.output)
+        if asked is None:
+            return rule
+        return Rule(asked, asked if asked.contains(rule.accumulate) else rule.accumulate, convert=False)
+
+    def _origin(self, var: Var) -> Var:
+        """The value that a chain of moves shows."""
+        while (equation := self.definitions.get(var)) is not None and equation.op in STRUCTURE:
+            var = equation.operands[0]
+        return var
+
+    def _retype(self, equation: Equation) -> None:
+        rule = self._rule(equation)
+        inputs = tuple(self._operand(equation, rule, x) if isinstance(x, Var) else x for x in equation.inputs)
+        output = self._output_format(equation)
+        if equation.op == "convert" and isinstance(inputs[0], Var) and inputs[0].type.format == output:
+            self.natives[equation.output] = inputs[0]
+            return
+        if equation.op == "reduce_max" and isinstance(inputs[0], Var):
+            output = inputs[0].type.format  # one of the operand's values, as it is
+        accumulate = rule.accumulate if equation.op in SUMS else None
+        self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
+
+    def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
+        if isinstance(var.type.format, str):
+            return self._native(var)
+        if equation.op in PRODUCTS and not rule.convert:
+            return self._version(var, rule.output)
+        origin = self._origin(var)
+        whole = OPS[equation.op].family in ("matmul", "conv", "reduction")
+        if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
+            definition = self.definitions.get(origin)
+            backward = definition is not None and definition.role in BACKWARD
+            table = self.table.at(equation)
+            return self._version(var, table.gradients if backward else table.operands)
+        return self._native(var)
+
+    def _native(self, var: Var) -> Var:
+        """The new value in the format it is computed in. Moves are made when somebody asks for them."""
+        if var not in self.natives:
+            equation = self.definitions[var]
+            inputs = [self._native(x) for x in equation.operands]
+            if equation.op in WHOLE_VIEWS:
+                self.natives[var] = self._version(var, inputs[0].type.format)
+                return self.natives[var]
+            formats = {x.type.format for x in inputs if not isinstance(x.type.format, str)}
+            if len(formats) > 1:
+                inputs = [self._version(x, self.table.at(equation).operands) for x in equation.operands]
+            self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
+        return self.natives[var]
+
+    def _version(self, var: Var, fmt: Format) -> Var:
+        """The new value in a given format; a conversion behind a view is made in front of it instead, once."""
+        known = self.versions.get((var, fmt))
+        if known is None:
+            known = self.versions[var, fmt] = self._make_version(var, fmt)
+        return known
+
+    def _make_version(self, var: Var, fmt: Format) -> Var:
+        equation = self.definitions.get(var)
+        if equation is not None and equation.op in WHOLE_VIEWS:
+            inputs = tuple(self._version(x, fmt) for x in equation.operands)
+            return self._append(equation, inputs, fmt, None)
+        base = self._native(var)
+        if base.type.format == fmt:
+            return base
+        if base in self.constants:
+            new = Var(f"{base.name}.{fmt}", Type(base.type.shape, fmt))
+            self.constants[new] = cast(self.constants[base], fmt)
+            return new
+        role = equation.role if equation is not None else "forward"
+        convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
+        if equation is not None:
+            convert = replace(convert, layer=equation.layer, source=equation.source)
+        return self._append(convert, (base,), fmt, None, ruled=equation)
+
+    def _append(
+        self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None,
+        ruled: Equation | None = None,
+    ) -> Var:  # fmt: skip
+        """Appends an equation like another: with its number if that is not used yet, else with a fresh one.
+
+        The table is asked for that, or for the equation whose result is converted.
+        """
+        number = like.number
+        if number < 0 or number in self.emitted:
+            number, self.fresh = self.fresh, self.fresh + 1
+        self.emitted.add(number)
+        output = Var(str(number), Type(like.output.type.shape, fmt))
+        arithmetic = Arithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
+        self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
+        return output
+
+    def _rounding(self, name: str, table: RoleFormats, inputs: tuple[Atom, ...], output: Format) -> Rounding:
+        """Exact results never round; the table decides for the rest."""
+        formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
+        exact = OPS[name].exact and all(_holds(output, f) for f in formats)
+        if exact or not isinstance(output, FloatFormat):
+            return NEAREST_EVEN
+        return table.rounding_of(name, formats, output)
+
+
+def _holds(output: Format, fmt: FloatFormat) -> bool:
+    return isinstance(output, FloatFormat) and output.contains(fmt)

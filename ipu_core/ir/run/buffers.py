@@ -1,0 +1,144 @@
+"""Arrays of a Block that `execute` runs: views cost nothing, results share buffers when their lifetimes do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ipu_core.chip.arrays import LINE, aligned
+from ipu_core.ir.block import Array, Block, Var, dtype_of
+from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.exact import exact
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.run.chains import Chain, item_bytes, only_inside, written_over
+from lowprec.integers import ceil_div
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Arrays for the values of a Block.
+
+    Attributes:
+        arrays: an array for every value, the same in every run. Of a value that only a chain reads there is a piece in
+            memory: its array begins there and goes on as if it were whole, for the chain, not to be read.
+        bytes: bytes of the buffers that results share.
+        pieces: memory for the pieces of chains.
+        in_pieces: the values that only a chain reads.
+    """
+
+    arrays: Mapping[Var, Array]
+    bytes: int
+    pieces: Array = field(default_factory=lambda: aligned(0, np.dtype(np.uint8)))
+    in_pieces: frozenset[Var] = frozenset()
+
+
+def allocate(
+    block: Block,
+    over: Mapping[Var, Var],
+    chains: Sequence[Chain] = (),
+    whole: Collection[Var] = (),
+    held: Mapping[Var, Array] | None = None,
+) -> Buffers:
+    """Plans the arrays of a Block, given its order: the memory of a result is another's after its last use.
+
+    Args:
+        block: what is to be run.
+        over: values that are written over an input, or over the total of the round before.
+        chains: neighbours that are computed together. What one of more than one piece reads and writes lives until all
+            its pieces are done.
+        whole: values that chains write whole into memory, where they stay until the chains that read them are done.
+        held: arrays that there are already, of inputs and constants.
+    """
+    own, equations = (*inputs_of(block), *(old for old, _ in totals_of(block))), equations_of(block)
+    arrays = dict(held or {})
+    for var in (*own, *block.constants):
+        if var not in arrays:
+            arrays[var] = aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
+            if var in block.constants:
+                arrays[var][...] = block.constants[var]
+    views, last = lifetimes(block)
+    in_pieces, piece_bytes = _piece_places(block, chains, whole)
+    begin, end = list(range(len(equations) + 1)), list(range(len(equations) + 1))
+    for chain in (chain for chain in chains if chain.cut or whole):
+        begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
+        end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
+    own_memory = [
+        (position, var)
+        for position, var in enumerate(equation.output for equation in equations)
+        if views[var].root is var and var not in over and var not in in_pieces
+    ]
+    homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in totals_of(block))))
+    given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
+    for first, var in own_memory:
+        home = homes[var] = homes[given[var]] if var in given else var
+        stop = end[max(first, last.get(var, first))]
+        spans[home] = (spans[home][0], max(spans[home][1], stop)) if home in spans else (begin[first], stop)
+    sizes = {home: home.type.size * item_bytes(home) for home in spans}
+    places, total = pack([*sizes.values()], [*spans.values()])
+    offsets = dict(zip(spans, places, strict=True))
+    buffer, pieces = aligned(total, np.dtype(np.uint8)), aligned(piece_bytes, np.dtype(np.uint8))
+    for var, home in homes.items():
+        memory = buffer[offsets[home] : offsets[home] + sizes[home]]
+        arrays[var] = memory.view(dtype_of(var.type.format)).reshape(var.type.shape)
+    for var, offset in in_pieces.items():
+        piece = pieces[offset:].view(dtype_of(var.type.format))
+        arrays[var] = as_strided(piece, var.type.shape, [n * piece.itemsize for n in views[var].strides])
+    arrays |= {var: arrays[old] for var, old in over.items()}
+    for equation in equations:
+        if views[equation.output].root is not equation.output:
+            arrays[equation.output] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
+    return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
+
+
+def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
+    """Offsets of the values that only chains read, and bytes, of the memory for pieces; each chain has it all."""
+    last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
+    for chain in chains:
+        inside = [(first, var) for first, var in only_inside(block, chain) if var not in whole]
+        sizes = [chain.piece * var.type.size // chain.rows * item_bytes(var) for _, var in inside]
+        places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
+        offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
+        most = max(most, total)
+    return offsets, most
+
+
+def write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Copies, to and from, that put new state over the old: first away what another copy would overwrite."""
+    saved, written = [], []
+    for old, array in zip(state, new, strict=False):
+        if array is old:
+            continue
+        source = array
+        if any(np.may_share_memory(array, other) for other in state):
+            source = np.empty_like(array)
+            saved.append((source, array))
+        written.append((old, source))
+    return saved + written
+
+
+def pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Offsets of arrays in one buffer, and its bytes: no two overlap that live at a time.
+
+    The largest first, each at the lowest offset that is free while it lives.
+
+    Args:
+        sizes: in bytes.
+        spans: the first and the last equation of each life.
+    """
+    padded = ceil_div(np.array(sizes, np.int64), LINE) * LINE
+    first, last = np.array(spans, np.int64).reshape(-1, 2).T
+    offsets = np.zeros(len(sizes), np.int64)
+    placed: list[int] = []
+    for number in np.argsort(-padded, kind="stable").tolist():
+        others = np.array(placed, np.int64)
+        meet = others[(first[others] <= last[number]) & (first[number] <= last[others])]
+        meet = meet[np.argsort(offsets[meet], kind="stable")]
+        ends = np.maximum.accumulate(np.concatenate([[0], offsets[meet] + padded[meet]]))
+        fits = np.flatnonzero(offsets[meet] - ends[:-1] >= padded[number])
+        offsets[number] = ends[fits[0]] if fits.size else ends[-1]
+        placed.append(number)
+    return offsets.tolist(), int((offsets + padded).max(initial=0))

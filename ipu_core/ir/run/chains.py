@@ -1,0 +1,260 @@
+"""Chains of a Block: neighbours that are computed together, piece by piece in the cache.
+
+The values of a chain are seen as so many rows, and row i of each depends on the rows i of the others: elementwise
+equations do so however many rows there are, sums and maxima along rows and what is spread over these again for the rows
+that are reduced. A piece of rows goes through all equations before the next piece begins. Values that only the chain
+reads are never whole in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
+from ipu_core.ir.bodies import equations_of, runs_of, totals_of
+from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
+from ipu_core.ir.ops import ELEMENTWISE
+from lowprec import FloatFormat
+from lowprec.values.axes import Fold, fold, restrided
+
+PIECE = 1 << 14
+"""Elements of a piece: some values of so many fit into the second cache, and to begin with a value's next piece costs
+little beside it."""
+SIDE_BY_SIDE = 16
+"""Rows that are summed at the price of one."""
+MOST = 1 << 16
+"""Elements of a piece of so few rows, which a piece of longer rows would exceed."""
+EVEN = 64
+"""Pieces of more rows are multiples of this: sums work on so many at a time."""
+TWICE = 8
+"""Bits of formats to which the machine rounds in two steps."""
+REDUCTIONS = ("reduce_sum", "reduce_max")
+
+
+class Chain(NamedTuple):
+    """Neighbouring equations of a Block.
+
+    Attributes:
+        first, last: positions of the first equation and of the one after the last; views may lie between.
+        rows: of each of its values.
+        piece: how many of them are computed together.
+    """
+
+    first: int
+    last: int
+    rows: int
+    piece: int
+
+    @property
+    def cut(self) -> bool:
+        """Whether it goes through more than one piece; else its equations are computed one after the other."""
+        return self.rows > self.piece
+
+
+@per_block
+def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
+    """The chains in order, as runs between which other equations compute something."""
+    views, runs, open_ = lifetimes(block).views, list[list[Chain]](), _Open(block)
+    equations = equations_of(block)
+    for run in runs_of(block):
+        for position in range(run.first, run.last):
+            equation = equations[position]
+            if views[equation.output].root is equation.output and not open_.take(position, equation):
+                open_.end_run(runs)
+        open_.end_run(runs)
+    return tuple(map(tuple, runs))
+
+
+def is_chained(equation: Equation) -> bool:
+    """Whether an equation may be one of a chain: floats, element by element and rounded once, or reduced."""
+    result = equation.output.type.format
+    floats = all(isinstance(var.type.format, FloatFormat) and var.type.size for var in equation.operands)
+    if not floats or not isinstance(result, FloatFormat) or equation.output.type.size == 0:
+        return False
+    return equation.op in REDUCTIONS or (equation.op in ELEMENTWISE and result.bits > TWICE)
+
+
+def folded(equation: Equation) -> Fold:
+    """How a reduction sees its operand: as (rows, terms, columns)."""
+    return fold(equation.operands[0].type.shape, equation.params["axis"])
+
+
+class Size(NamedTuple):
+    """Rows of the values of a chain, and the elements of the largest one.
+
+    Attributes:
+        rows: how many there are.
+        elements: of all rows of that value.
+    """
+
+    rows: int
+    elements: int
+
+    def __or__(self, other: Size) -> Size:
+        """Of what has values of both sizes."""
+        return Size(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
+
+    @property
+    def piece(self) -> int:
+        """Rows of a piece."""
+        own = self.elements // self.rows
+        rows = PIECE if own == 1 else max(SIDE_BY_SIDE, PIECE // own)
+        return rows if rows < EVEN else rows // EVEN * EVEN
+
+    @property
+    def pays(self) -> bool:
+        """Whether there are several pieces, which lie in the cache; what is small need not be cut."""
+        short = self.elements // self.rows * SIDE_BY_SIDE <= MOST
+        return self.elements <= PIECE or (short and self.rows > self.piece)
+
+
+def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | None:
+    """The most rows that an equation's values have, and their elements; None where it can be in no chain.
+
+    Args:
+        equation: what computes something.
+        strides: of its operands.
+    """
+    if not is_chained(equation):
+        return None
+    if equation.op not in REDUCTIONS:
+        return Size(equation.output.type.size, equation.output.type.size)
+    how, (x,) = folded(equation), equation.operands
+    lies_so = restrided(x.type.shape, strides[0], how.shape) is not None
+    return Size(how.shape[0], x.type.size) if how.in_order and lies_so else None
+
+
+class _Open:
+    """The run of chains that is being found, and its last chain, to which equations are added."""
+
+    def __init__(self, block: Block) -> None:
+        self._views, self._over = lifetimes(block).views, in_place(block)
+        self._run: list[Chain] = []
+        self._begin(0, Size(1, 1))
+
+    def _begin(self, position: int, size: Size) -> None:
+        self._first, self._last, self._size = position, position, size
+        self._made: set[Var] = set()
+        self._lengths: set[int] = set()  # elements of the values it has
+        self._elsewhere: set[Var] = set()  # read of other rows than those that are computed
+
+    def take(self, position: int, equation: Equation) -> bool:
+        """Adds an equation to the last chain, or to a new one; False: it can be in none."""
+        strides = [self._views[x].strides for x in equation.operands]
+        if (own := size_of(equation, strides)) is None:
+            return False
+        if self._made and self._joins(equation, self._size | own):
+            self._size |= own
+        elif own.pays:
+            self._end()
+            self._begin(position, own)
+        else:
+            return False
+        self._made.add(equation.output)
+        self._lengths.add(equation.output.type.size)
+        self._elsewhere |= self._astray(equation, self._size)
+        self._last = position + 1
+        return True
+
+    def _joins(self, equation: Equation, size: Size) -> bool:
+        astray = self._astray(equation, size)
+        reads = any(self._views[x].root in self._made for x in equation.operands)
+        near = (reads or equation.output.type.size in self._lengths) and not astray & self._made
+        return near and size.pays and self._over.get(equation.output) not in self._elsewhere | astray
+
+    def _astray(self, equation: Equation, size: Size) -> set[Var]:
+        """What an equation reads of other rows than that which it computes."""
+        return {self._views[x].root for x in equation.operands if not in_rows(x, self._views[x], size.rows)}
+
+    def _end(self) -> None:
+        if self._made:
+            self._run.append(Chain(self._first, self._last, self._size.rows, self._size.piece))
+        self._begin(0, Size(1, 1))
+
+    def end_run(self, runs: list[list[Chain]]) -> None:
+        self._end()
+        if self._run:
+            runs.append(self._run)
+            self._run = []
+
+
+def in_rows(var: Var, view: StridedView, rows: int) -> bool:
+    """Whether row i of a value, of so many, lies in row i of its root.
+
+    It is enough that its rows begin as far apart as those of the root: what lay beyond the end of its row would lie
+    beyond the root in the last one.
+    """
+    if var.type.size % rows or view.root.type.size % rows:
+        return False
+    own, left = view.root.type.size // rows, rows
+    for length, stride in zip(var.type.shape, view.strides, strict=True):
+        outer = math.gcd(left, length)
+        inner, left = length // outer, left // outer
+        if (inner > 1 and left > 1) or (outer > 1 and stride * inner != own * left):
+            return False
+    return left == 1
+
+
+def in_order(var: Var, view: StridedView) -> bool:
+    """Whether the elements of a value are those of its root in the root's order."""
+    step = 1
+    for length, stride in zip(reversed(var.type.shape), reversed(view.strides), strict=True):
+        if length != 1 and stride != step:
+            return False
+        step *= length
+    return view.offset == 0 and step == view.root.type.size
+
+
+def only_inside(block: Block, chain: Chain) -> list[tuple[int, Var]]:
+    """The values that lie in pieces: what nothing but a chain reads, each with the position of its equation."""
+    if not chain.cut:
+        return []
+    last, over, after = lifetimes(block).last, in_place(block), {new for _, new in totals_of(block)}
+    made = [(position, equation.output) for position, equation in computed(block, chain)]
+    return [(i, var) for i, var in made if last.get(var, -1) < chain.last and var not in after and var not in over]
+
+
+def written_over(block: Block, chain: Chain, inside: Container[Var]) -> dict[Var, Var]:
+    """Results of a chain that are written over values that are dead by then: piece by piece, where they lay.
+
+    Args:
+        block: in which the chain is.
+        chain: the chain.
+        inside: what has no memory of its own, or memory that is not to be given away.
+    """
+    views, last = lifetimes(block).views, lifetimes(block).last
+    equations, read = computed(block, chain), dict[Var, bool]()  # whether only as its elements lie
+    for _, equation in equations:
+        for var in equation.operands:
+            root = views[var].root
+            read[root] = read.get(root, True) and in_order(var, views[var])
+    free = [root for root, same in read.items() if same and root not in inside and last[root] < chain.last]
+    found: dict[Var, Var] = {}
+    for position, equation in equations:
+        if (new := equation.output) in inside:
+            continue
+        stop = position + (equation.op in ELEMENTWISE)  # which reads an element before it writes there
+        fitting = (old for old in free if last[old] < stop and alike(old, new))
+        if (old := next(fitting, None)) is not None:
+            found[new] = old
+            free.remove(old)
+    return found
+
+
+def alike(old: Var, new: Var) -> bool:
+    """Whether two values have elements of the same number and bytes."""
+    return old.type.size == new.type.size and item_bytes(old) == item_bytes(new)
+
+
+def item_bytes(var: Var) -> int:
+    """Bytes of an element in memory."""
+    return dtype_of(var.type.format).itemsize
+
+
+def computed(block: Block, chain: Chain) -> list[tuple[int, Equation]]:
+    """The equations of a chain that compute something, with their positions."""
+    views, equations, between = lifetimes(block).views, equations_of(block), range(chain.first, chain.last)
+    there = [(position, equations[position]) for position in between]
+    return [(position, e) for position, e in there if views[e.output].root is e.output]

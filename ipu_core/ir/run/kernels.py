@@ -1,0 +1,283 @@
+"""Equations bound to their arrays: one table from operation to a prepared call of the machine's arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.chip import tile, tile_convolution, tile_integers
+from ipu_core.chip.control import FloatingPointControl
+from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.exact import inner
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
+from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
+from lowprec.integers import ceil_div
+from lowprec.values.axes import fold
+
+BoundCall = Callable[[Key | None], Any]
+"""Computes an equation's result into its array, from the key of this equation in this step."""
+
+
+def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
+    """The Accumulation of a product or sum, with the types and promotions of its equation."""
+    accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
+    assert not isinstance(out, str)
+    typed = (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    if (promote := equation.arithmetic.promote) is None:
+        return typed
+    group = None if typed.group is None else min(typed.group, promote)  # None: a group is all of a part
+    most = promote // group * group if group else promote
+    return replace(typed, group=group, splits=max(1, ceil_div(summed(equation), most)), stages=1)
+
+
+def summed(equation: Equation) -> int:
+    """Number of products that become one element of the result."""
+    first, second = (var.type.shape for var in equation.operands[:2])
+    if equation.op in DOTS:
+        return first[-1]
+    if equation.op == "conv2d":
+        return math.prod(second[:3])
+    if equation.op == "conv2d_input_gradient":
+        return math.prod(second[:2]) * (second[3] // int(equation.params["groups"]))
+    return math.prod(second[:3])
+
+
+def bind(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    """An equation as a call that computes its result from its key in this step.
+
+    Args:
+        equation: what to compute.
+        operands: its arrays and numbers, the same in every call.
+        out: where the result goes.
+        order: order of a product or sum; None: the default.
+        control: the machine's floating-point control.
+    """
+    if equation.op in ELEMENTWISE:
+        return _elementwise(equation, operands, out, control)
+    return BINDINGS[equation.op](equation, operands, out, order, control)
+
+
+def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> BoundCall:
+    op = COMPUTED_AS[equation.op]
+    formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
+    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.rounding, control)
+    values = tuple(operands)
+    return lambda key: kernel(values, key, 0, out)
+
+
+def _dot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    a, b = operands
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control, (a.dtype, b.dtype))
+    return lambda key: kernel(a, b, key, out)
+
+
+def _scaled_dot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    a, b, scale = operands
+    kernel = tile.matmul(
+        order_of(equation, order), equation.arithmetic.rounding, control, (np.dtype(np.float32), b.dtype)
+    )
+    wide, scaled = np.empty(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
+    return lambda key: kernel(scaled(a, scale, wide), b, key, out)
+
+
+def _convolution(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    a, b = operands
+    kernel = tile_convolution.convolution(
+        equation.op,
+        equation.params,
+        order_of(equation, order),
+        equation.arithmetic.rounding,
+        control,
+        (a.dtype, b.dtype),
+    )
+    return lambda key: kernel(a, b, key, out)
+
+
+def _fold(equation: Equation, x: Array) -> tuple[Array, Callable[[], None] | None]:
+    """The operand of a reduction as (outer, terms, inner): a view, or an array and what copies the operand there."""
+    how = fold(x.shape, equation.params["axis"])
+    view = how.view(x)
+    if np.may_share_memory(view, x):
+        return view, None
+    source = _words(x).transpose(*how.before, *how.terms, *how.after)
+    place = _words(view).reshape(source.shape)
+    return view, lambda: np.copyto(place, source)
+
+
+def _reduce_sum(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    x, copy = _fold(equation, operands[0])
+    result = out.reshape(len(x), x.shape[-1])
+    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.rounding, control)
+    return _after(copy, lambda key: kernel(x, key, result))
+
+
+def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    x, copy = _fold(equation, operands[0])
+    return _after(copy, tile.reduce_max(x, out.reshape(len(x), x.shape[-1])))
+
+
+def _after(first: Callable[[], None] | None, call: BoundCall) -> BoundCall:
+    """A call, and before it what it needs."""
+    if first is None:
+        return call
+
+    def both(key: Key | None) -> None:
+        first()
+        call(key)
+
+    return both
+
+
+def _scatter_add(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    """Added in float32 in the order of the indices, then rounded once."""
+    indices, updates = operands
+    wide = np.empty(out.shape, np.float32)
+    width = math.prod(out.shape[1:])
+    total = wide.reshape(out.shape[0], width)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
+
+    def call(key: Key | None) -> None:
+        tile.scatter_add(indices, updates.reshape(indices.size, width), total)
+        kernel((wide,), key, 0, out)
+
+    return call
+
+
+def _put_along(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    """Added in float32 in the order of the indices, then rounded once."""
+    indices, updates = operands
+    wide = np.empty(out.shape, np.float32)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
+
+    def call(key: Key | None) -> None:
+        tile.put_along(indices, updates, wide)
+        kernel((wide,), key, 0, out)
+
+    return call
+
+
+def _take_along(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    x, indices = operands
+    return lambda key: tile_integers.take_along(x, indices, out)
+
+
+def _top_indices(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    (x,), k = operands, equation.params["k"]
+    return lambda key: tile_integers.top_indices(x, k, out)
+
+
+def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
+    equal = np.empty(out.shape, np.bool_)
+
+    def call(key: Key | None) -> None:
+        np.equal(labels, classes, out=equal)
+        np.copyto(out, equal)
+
+    return call
+
+
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    mask = tile.dropout_mask(equation.params["rate"])
+    return lambda key: mask(key, 0, out)
+
+
+def _to_blocks(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """The values that the blocks stand for."""
+    (x,), params, rounding = operands, equation.params, equation.arithmetic.rounding
+    blocks: list[BlockArray] = []  # of the call before, whose arrays are used again
+
+    def call(key: Key | None) -> None:
+        last = blocks.pop() if blocks else None
+        made = to_blocks(
+            x, params["format"], params["axis"], scale_rule=params["rule"], rounding=rounding, key=key, out=last
+        )
+        blocks.append(made)
+        made.dequantize(out=out)
+
+    return call
+
+
+def _hadamard(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    (x,), axis, block = operands, equation.params["axis"], equation.params["block"]
+    return lambda key: np.copyto(out, hadamard(x, axis, block=block))
+
+
+def _words(array: Array) -> Array:
+    """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _reshape(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """One that strides cannot express."""
+    source = _words(operands[0])
+    place = _words(out).reshape(source.shape)
+    return lambda key: np.copyto(place, source)
+
+
+def _concatenate(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    axis, parts, place = equation.params["axis"], [_words(x) for x in operands], _words(out)
+    return lambda key: np.concatenate(parts, axis, out=place)
+
+
+def _pad(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    source, whole = _words(operands[0]), _words(out)
+    place = whole[inner(source.shape, equation.params)]
+
+    def call(key: Key | None) -> None:
+        whole.fill(0)
+        np.copyto(place, source)
+
+    return call
+
+
+def _gather(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """Negative indices count from the last row."""
+    table, indices, place = _words(operands[0]), operands[1], _words(out)
+    rows = len(table)
+
+    def call(key: Key | None) -> None:
+        if indices.size and not -rows <= indices.min() <= indices.max() < rows:
+            raise IndexError(f"indices from {indices.min()} to {indices.max()} are out of bounds for {rows} rows")
+        table.take(indices, 0, place, "wrap")  # "raise" would make the result elsewhere first
+
+    return call
+
+
+BINDINGS: dict[str, Callable[..., BoundCall]] = {
+    "dot": _dot,
+    "scaled_dot": _scaled_dot,
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
+    "reduce_sum": _reduce_sum,
+    "reduce_max": _reduce_max,
+    "scatter_add": _scatter_add,
+    "put_along": _put_along,
+    "take_along": _take_along,
+    "top_indices": _top_indices,
+    "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
+    "to_blocks": _to_blocks,
+    "hadamard": _hadamard,
+    "reshape": _reshape,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "gather": _gather,
+}

@@ -1,0 +1,1 @@
+"""Tracing: a Python function on arrays becomes the equations of a Block."""

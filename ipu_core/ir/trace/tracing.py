@@ -1,0 +1,201 @@
+"""Tracing: a plain Python function over arrays becomes a Block."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Type, Var
+from ipu_core.ir.bodies import region
+from ipu_core.ir.passes.schedule import dead_code
+from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.regions import Loop
+from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.eager import as_array, check_labels, format_of, is_number
+from ipu_core.ir.trace.traced import TracedArray
+from ipu_core.ir.trace.values import Traced, Value, apply, builder_of, lift, scope, shape_of
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
+from lowprec.checks import shown, truth
+from lowprec.processor import in_default_state
+
+
+def example_type(example: Any) -> Type:
+    """The type an example stands for: its shape and format (float64, Python numbers and truth values: float32).
+
+    Raises:
+        TypeError: the example is no array of floats or integers, or has masked elements.
+    """
+    if isinstance(example, Type):
+        return example
+    fmt = format_of(as_array(example))
+    return Type(np.shape(example), FLOAT32 if fmt == FLOAT64 else fmt)
+
+
+@in_default_state
+def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
+    """The Block of a plain Python function.
+
+    Args:
+        f: a function over arrays, or nested dicts, lists and tuples of arrays, that gives such.
+        *examples: one per argument: arrays (only shape and dtype matter) or `Type`s, nested as f takes them.
+        carry: the first argument is a state and f gives (new state, ...): see `Block.carried`.
+
+    Raises:
+        TypeError: no function; an argument or result that is no array; with carry, a result that is no tuple.
+        ValueError: shapes that do not fit, with the operation and the shapes; with carry, a new state that is
+            not nested as the old one, or whose shapes differ.
+    """
+    if not callable(f):
+        raise TypeError(f"trace takes a function and its examples; the first argument is {shown(f)}")
+    carry = truth("carry", carry)
+    builder = Builder()
+    names = _argument_names(f, len(examples))
+    flat = [flatten(example) for example in examples]
+    inputs: list[Var] = []
+    for (leaves, tree), name in zip(flat, names, strict=True):
+        inputs += [Var(path, example_type(x)) for x, path in zip(leaves, paths(tree, name), strict=True)]
+    values = iter([TracedArray(builder, var) for var in inputs])
+    result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
+    results, tree = flatten(result)
+    outputs = tuple(_output(builder, value) for value in results)
+    given = tuple(builder.wholes.get(var, var) for var in inputs)
+    block = Block(given, outputs, tuple(builder.equations), builder.constants,
+                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree)  # fmt: skip
+    _check_carried(block)
+    return dead_code(block)
+
+
+def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return [names[i] if i < len(names) else f"argument{i}" for i in range(count)]
+
+
+def _output(builder: Builder, value: Value) -> Var:
+    if not isinstance(value, (Traced, int, float, np.ndarray, np.number)):
+        raise TypeError(f"a traced function must give arrays or numbers, not {type(value).__name__}")
+    atom = lift(builder, value)
+    if isinstance(atom, Literal):
+        var = Var(f"constant{len(builder.constants)}", Type((), FLOAT32))
+        builder.constants[var] = np.array(atom.value, np.float32)
+        return var
+    return atom
+
+
+def _carried(flat: list[Any], result: Any) -> int:
+    if not (isinstance(result, tuple) and result and flat):
+        raise TypeError("with carry=True the function must give a tuple whose first entry is the new state")
+    leaves, tree = flat[0]
+    new = flatten(result[0])[1]
+    if new != tree:
+        raise ValueError(f"the new state ({', '.join(paths(new))}) is not nested as the old ({', '.join(paths(tree))})")
+    return len(leaves)
+
+
+def _check_carried(block: Block) -> None:
+    for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
+        if old.type.shape != new.type.shape:
+            raise ValueError(f"the new value of {old} has shape {new.type.shape}, the old {old.type.shape}")
+
+
+def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> Any:
+    """Totals after several rounds of a function of them, from zeros: what is traced until then becomes a loop.
+
+    Args:
+        body: from the totals before a round to those after it.
+        fed: inputs of the traced function, which become parts: those of the Block hold `count` of them.
+        like: arrays or values of the totals' shapes, nested as they are.
+        count: how many rounds.
+
+    Raises:
+        ValueError: there are rounds already, or a total becomes a number.
+    """
+    leaves, tree = flatten(like)
+    inputs = [x for x in flatten(fed)[0] if isinstance(x, Traced)]
+    builder = builder_of(inputs)
+    if builder is None:
+        raise ValueError("rounds are for a function that is traced")
+    old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
+    after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
+    if any(equation.region is not None for equation in builder.equations):
+        raise ValueError("only one loop of rounds can be in a function that is traced")
+    new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
+    pairs = tuple((_whole(x.node, count), x.node) for x in inputs)
+    builder.wholes = {part: whole for whole, part in pairs}
+    traced = Block((), (), tuple(builder.equations))
+    builder.equations = [region(Loop(traced, count, pairs, tuple(zip(old, new, strict=True))), "loop")]
+    return unflatten(tree, [TracedArray(builder, var) for var in new])
+
+
+def _whole(part: Var, count: int) -> Var:
+    """The input that holds the parts of all rounds."""
+    rows, *shape = part.type.shape
+    return Var(part.name, Type((count * rows, *shape), part.type.format))
+
+
+def _kept(builder: Builder, new: Atom, old: Var) -> Var:
+    """A total after a round; one that stays as it is by an equation of its own.
+
+    Raises:
+        ValueError: it is a number.
+    """
+    if isinstance(new, Literal):
+        raise ValueError(f"the total {old} cannot become the number {new}")
+    return builder.append("add", (old, Literal(0.0)), Params({}), old.type, NEAREST) if new is old else new
+
+
+Change = Callable[[Equation, list[Value], Callable[[list[Value]], Value]], Value]
+"""From (equation, operands, what computes it of operands) to what is to be its result."""
+
+
+def interpret(block: Block, values: Sequence[Value], change: Change | None = None) -> list[Value]:
+    """A Block run on values, traced (its equations join their trace) or arrays (computed now).
+
+    Where all arrays of floats are float64, so is what is chosen of two numbers.
+
+    Args:
+        block: what to run.
+        values: one per input.
+        change: what is done in the place of each equation; None: that is computed.
+    """
+    if any(equation.region is not None for equation in block.equations):
+        raise ValueError("a Block with a loop or a branch cannot join a trace: trace what its body does")
+    floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
+    wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
+    environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
+    for equation in block.equations:
+        operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
+        compute = partial(_computed, equation, wide)
+        builder = builder_of(operands)
+        line = nullcontext() if builder is None else builder.of_line(equation.source)
+        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
+                   layer=equation.layer), line:  # fmt: skip
+            result = compute(operands) if change is None else change(equation, operands, compute)
+        environment[equation.output] = result
+    return [environment[var] for var in block.outputs]
+
+
+def _computed(equation: Equation, wide: bool, operands: list[Value]) -> Value:
+    """The result of an equation on values; with only float64 arrays of floats what is chosen of two numbers is too."""
+    given = equation.output.type.format
+    fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
+    if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
+        fmt = FLOAT64
+    if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
+        check_labels(operands[0], equation.params["classes"])
+    return apply(equation.op, *operands, fmt=fmt, **_own_bits(equation, operands))
+
+
+def _own_bits(equation: Equation, operands: Sequence[Value]) -> dict[str, Any]:
+    """The parameters of an equation; a mask that joins another trace gets random bits of its own there."""
+    params, builder = dict(equation.params), builder_of(operands)
+    return params | {"operation": builder.number} if "operation" in params and builder is not None else params

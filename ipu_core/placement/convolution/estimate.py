@@ -1,0 +1,171 @@
+"""What cuts of a convolution cost: modelled cycles and bytes per tile of many candidates at once, as arrays."""
+
+import itertools
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.chip.integers import Ints
+from ipu_core.chip.target import Target
+from ipu_core.placement.blocks import COLUMN_GRAIN
+from ipu_core.placement.convolution.sizes import (
+    Convolution,
+    ConvPlacement,
+    Five,
+    along,
+    blocks,
+    chain_cycles,
+    combined,
+    part_spans,
+)
+from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
+from ipu_core.placement.layout import linear_layout
+from lowprec import Accumulation
+from lowprec.integers import ceil_div
+
+
+class Costs(NamedTuple):
+    """Cycles of compute, exchange and barriers, and bytes per tile, of every candidate."""
+
+    compute: Ints
+    exchange: Ints
+    sync: Ints
+    memory: Ints
+
+    @property
+    def cycles(self) -> Ints:
+        """All cycles."""
+        return self.compute + self.exchange + self.sync
+
+
+def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Costs:
+    """What candidates cost; all pieces in time are taken to be as long as the first.
+
+    Args:
+        problem: what is to be placed.
+        over: cuts over tiles.
+        turns: cuts in time.
+    """
+    target, convolution, order = problem
+    spans = part_spans(convolution, order)
+    parts, terms = len(spans), spans[0][1] - spans[0][0]
+    block = block_lengths(convolution, over)
+    piece = _piece_lengths(block, turns)
+    blocks_in_time = _elements(Cuts(*(np.maximum(1, ceil_div(a, b)) for a, b in zip(block, piece, strict=True))))
+    each = ceil_div(parts, over.parts)
+    at_once = ceil_div(each, turns.parts)
+    compute = blocks_in_time * each * chain_cycles(problem, piece, terms)
+    piece = Cuts(*map(np.minimum, piece, block))
+    x, other = gathered(convolution, order, piece, at_once)
+    size, partial, out = item_bytes(convolution.operands), *(item_bytes(fmt) for fmt in (order.accumulate, order.out))
+    operands = (x + other) * size
+    zeros = (combined(problem, piece) - 1) * other * size  # between groups that share passes
+    results = _elements(block)
+    leaving = np.maximum(results, _chunk(target, convolution)) * out  # what its blocks send, what its own tiles receive
+    loads = blocks_in_time * ceil_div(each, at_once)
+    busiest = np.maximum(operands, _sent(target, convolution, turns) * size)
+    exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
+    if parts == 1 and order.one_format:
+        exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
+        memory = operands + zeros + _elements(piece) * out
+        return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
+    summed = math.prod(sum_block(target, convolution.result)) * convolution.result[3] * convolution.result[4]
+    stages = order.stage_runs(parts)
+    compute = compute + _summing(problem, parts)
+    received = parts * summed * partial + max(summed, _chunk(target, convolution)) * out
+    exchange = exchange + 2 * target.exchange_fixed_cycles + received / target.exchange_bytes_per_cycle
+    between = len(stages[0]) * partial if len(stages) > 1 else out
+    memory = np.maximum(operands + zeros, summed * (parts * partial + between)) + each * results * partial
+    sync = (loads + 1 + len(stages)) * target.sync_cycles
+    return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
+
+
+def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacement) -> int:
+    """Compute cycles of all supersteps, exactly as an engine counts them: the slowest tile of each.
+
+    A short last block may take longer than a whole one: the unit's cycles do not always rise with the positions.
+    """
+    _, convolution, order = problem
+    spans = part_spans(convolution, order)
+    kinds = []
+    for axis in blocks(convolution, placement):
+        lengths = [{segment.length for segment in axis.segments(piece)} for piece in range(axis.turns)]
+        kinds.append(Counter(map(frozenset, lengths)).items())
+    each = ceil_div(len(spans), placement.parts)
+    first, last = (end - start for start, end in (spans[0], spans[-1]))
+    total = 0
+    for pieces in itertools.product(*kinds):
+        every = np.array(list(itertools.product(*(lengths for lengths, _ in pieces))), np.int64).T.reshape(5, -1)
+        full, short = (chain_cycles(problem, along(every), terms) for terms in (first, last))
+        one = each * full if each < len(spans) else (each - 1) * full + short
+        total += math.prod(times for _, times in pieces) * int(one.max(initial=0))
+    if len(spans) == 1 and order.one_format:
+        return total
+    return total + int(_summing(problem, len(spans)))
+
+
+def block_lengths(convolution: Convolution, over: Cuts) -> Cuts:
+    """Lengths of the largest block along the result's axes."""
+    *rows, groups, outputs = convolution.result
+    return Cuts(
+        ceil_div(groups, over.batch),
+        ceil_div(np.array(rows)[:, None], over.rows),
+        np.minimum(ceil_div(ceil_div(outputs, COLUMN_GRAIN), over.columns) * COLUMN_GRAIN, outputs),
+        1,
+    )
+
+
+def _piece_lengths(block: Cuts, turns: Cuts) -> Cuts:
+    """Lengths of the largest piece of a block, 1 at least."""
+    columns = np.minimum(ceil_div(ceil_div(block.columns, COLUMN_GRAIN), turns.columns) * COLUMN_GRAIN, block.columns)
+    batch, rows = ceil_div(block.batch, turns.batch), ceil_div(block.rows, turns.rows)
+    return Cuts(np.maximum(1, batch), np.maximum(1, rows), np.maximum(1, columns), 1)
+
+
+def _elements(lengths: Cuts) -> Ints:
+    """Elements of blocks of the result."""
+    found: Ints = np.prod(lengths.rows, axis=0) * lengths.batch * lengths.columns
+    return found
+
+
+def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: Ints) -> tuple[Any, Any]:
+    """Elements of both operands that so many parts, one after the other, of a block are made of, at most."""
+    start, end = part_spans(convolution, order)[0]
+    together = convolution.footprint(block, convolution.box(order, parts * (end - start)))
+    apart = convolution.footprint(block, convolution.box(order, end - start))
+    x, other = (np.minimum(whole, parts * one) for whole, one in zip(together, apart, strict=True))
+    return x, other
+
+
+def _summing(problem: PlacementProblem[Convolution], parts: int) -> Any:
+    """Cycles of the stages on the tile with the largest block of results."""
+    target, convolution, order = problem
+    summed = np.asarray(math.prod(sum_block(target, convolution.result)) * math.prod(convolution.result[3:]))
+    size = item_bytes(order.accumulate)
+    return sum(stage_cycles(target, b - a, summed, size) for runs in order.stage_runs(parts) for a, b in runs)
+
+
+def _sent(target: Target, convolution: Convolution, turns: Cuts) -> Any:
+    """Elements that the busiest tile gives in a turn: all it has of both operands, but for cuts of the last axis."""
+    channels = turns.rows[2] if convolution.kind == "weight" else 1
+    x = linear_layout(target, convolution.seen()).chunk / (turns.batch * channels)
+    outputs = convolution.result[3] * convolution.result[4]
+    return x + linear_layout(target, (*convolution.inner, outputs)).chunk / (turns.batch * turns.columns)
+
+
+def _chunk(target: Target, convolution: Convolution) -> int:
+    """Elements of the result on a tile, in the layout that every array of its shape gets."""
+    *outer, groups, outputs = convolution.result
+    return linear_layout(target, (*outer, groups * outputs)).chunk
+
+
+def sum_block(target: Target, result: Five) -> tuple[int, int, int]:
+    """Lengths along the first three result axes of the block in which one tile sums the parts."""
+    left, found = target.tiles, []
+    for size in result[:3]:
+        cuts = max(1, min(size, left))
+        found.append(max(1, ceil_div(size, cuts)))
+        left //= max(1, ceil_div(size, found[-1]))
+    return found[0], found[1], found[2]

@@ -1,0 +1,122 @@
+"""Stochastic rounding with few random bits (Fitzgibbon and Felix, arXiv 2504.20634, 2025).
+
+Their setting, smaller: a character GPT whose matrices are rounded to 8 bits after every step of AdamW, saturating, with
+three random bits. "stochastic" is their SRFF, "stochastic_half" SRF and "stochastic_even" SRC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import lowprec
+from ipu_core.reproduce import byte_model
+from ipu_core.reproduce.byte_model import SIZE, in_nats, of_rows
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.models.size import Size
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import AdamW
+from ipu_core.train.schedules import Cosine, WarmUp
+from lowprec import Key
+
+FORMAT, STEPS = lowprec.p3109(8, 4), 600
+ROWS: dict[str, dict[str, Any] | None] = {
+    "float32": None,
+    "16 bits": {"rounding": "stochastic", "random_bits": 16},
+    "SRF, 3 bits": {"rounding": "stochastic_half", "random_bits": 3},
+    "SRC, 3 bits": {"rounding": "stochastic_even", "random_bits": 3},
+    "SRFF, 3 bits": {"rounding": "stochastic", "random_bits": 3},
+    "nearest": {"rounding": "nearest_even"},
+}
+
+
+def optimizer(steps: int) -> AdamW:
+    """nanoGPT's: a warm-up of a sixth, then half a cosine from 1e-3 to 1e-4, beta2 0.99, decay 0.1, clipped to 1."""
+    warm = max(1, steps // 6)
+    schedule = WarmUp(Cosine(1e-3, max(1, steps - warm), 1e-4), warm)
+    return AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0)
+
+
+class Trained(NamedTuple):
+    """The validation loss at the end and the training loss of every step, in nats a byte."""
+
+    validation: float
+    training: list[float]
+
+
+def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+    """A model whose matrices are rounded after each step as a row says."""
+    rule = ROWS[row]
+
+    def after(loop: TrainLoop) -> None:
+        if rule is not None:
+            loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
+
+    made = byte_model.train("fp32.32", size, seed, steps=steps, optimizer=optimizer(steps), after=after)
+    return Trained(made.validation, made.training)
+
+
+def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str, Any]:
+    """A state whose parameters of two and more axes are on the 8-bit format's grid."""
+    names = [name for name, array in sorted(arrays.items()) if name.startswith("params.") and array.ndim > 1]
+    new = dict(arrays)
+    for number, name in enumerate(names):
+        own: dict[str, Any] = {"key": key.fold_in(number)} if rule["rounding"].startswith("stochastic") else {}
+        new[name] = np.asarray(lowprec.round(arrays[name], FORMAT, overflow="saturate", **rule, **own), np.float32)
+    return new
+
+
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+    """What `train` gives for every row and seed."""
+    steps = max(1, round(share * STEPS))
+
+    def words(runs: list[Trained]) -> str:
+        return in_nats([each.validation for each in runs])
+
+    return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
+
+
+def validation(found: dict[str, list[Trained]]) -> dict[str, list[float]]:
+    """The validation losses of every row and seed."""
+    return {row: [each.validation for each in of_seeds] for row, of_seeds in found.items()}
+
+
+def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
+    """The findings; see `Reproduction`."""
+    return judged(validation(measure(seeds, share, progress)))
+
+
+def judged(losses: dict[str, list[float]]) -> list[Finding]:
+    """The findings in the validation losses of every row."""
+    mean = mean_of(losses)
+    few = max(mean["SRF, 3 bits"], mean["SRC, 3 bits"])
+    shown = {row: spread(values) for row, values in losses.items()}
+    return [
+        Finding(
+            "with enough random bits 8-bit weights train as float32's do (within 0.01 nats)",
+            f"{shown['16 bits']} against {shown['float32']}",
+            mean["16 bits"] - mean["float32"] <= 0.01,
+        ),
+        Finding(
+            "three bits without bias (SRF, SRC) train nearly as well",
+            f"SRF {shown['SRF, 3 bits']}, SRC {shown['SRC, 3 bits']}",
+            few - mean["float32"] < 0.15,
+        ),
+        Finding(
+            "the plainest implementation (SRFF) is biased and trains worse",
+            shown["SRFF, 3 bits"],
+            mean["SRFF, 3 bits"] - few > 0.05,
+        ),
+        Finding(
+            "rounding to nearest is worst by far (0.8 nats)",
+            shown["nearest"],
+            mean["nearest"] - mean["float32"] > 0.8 and mean["nearest"] > mean["SRFF, 3 bits"],
+        ),
+    ]
+
+
+FEW_BITS = Reproduction(
+    "few-bits", "8-bit weights with three random bits", "Fitzgibbon and Felix 2025, arXiv 2504.20634", run
+)

@@ -1,0 +1,139 @@
+"""Gradients in 8 bits (Micikevicius et al., arXiv 2209.05433, 2022; Noune et al., arXiv 2206.02915, 2022).
+
+Their settings, smaller: a transformer over bytes, everything in float32 but for the operands of products, which are
+E4M3 and for cotangents E5M2. Without a scale most cotangents are too small for the format; a loss scale, or one for
+each tensor from its largest magnitude (Perez et al., arXiv 2309.17224, 2023), brings them back. Under unit scaling
+(Blake, Orr and Luschi, arXiv 2303.11257, 2023) neither is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.ir.block import Equation
+from ipu_core.ir.bodies import closed, equations_of
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.run.execute import Executable
+from ipu_core.reproduce import byte_model
+from ipu_core.reproduce.byte_model import ALONE, SIZE, of_rows
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.models.size import Size
+from ipu_core.study.settings import UNIT_RATES
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import AdamW
+from lowprec.statistics import underflow
+
+STEPS, RATE = 200, 2e-3
+ROWS: dict[str, tuple[str, float | None]] = {
+    "float32": ("fp32.32", None),
+    "unscaled": (f"fp8/unscaled/{ALONE}", None),
+    "E4M3 cotangents": (f"fp8/unscaled/backward=float8_e4m3fn/{ALONE}", None),
+    "loss scale": (f"fp8/unscaled/{ALONE}", 4096.0),
+    "current": (f"fp8/{ALONE}", None),
+    "delayed": (f"fp8/delayed/{ALONE}", None),
+    "float32, unit-scaled": ("fp32.32/unit_scaled=true", None),
+    "unit-scaled": (f"unit-fp8/{ALONE}", None),
+}
+"""Precision and loss scale."""
+
+
+class Trained(NamedTuple):
+    """The validation loss at the end, in nats a byte, and the share of cotangents that casts made zero then."""
+
+    loss: float
+    flushed: float
+
+
+def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+    """A model in the precision of a row."""
+    precision, scale = ROWS[row]
+    rate = UNIT_RATES["unit"] if Precision.parse(precision).unit_scaled else RATE
+    made = byte_model.train(precision, size, seed, steps=steps, optimizer=AdamW(rate), loss_scale=scale)
+    return Trained(made.validation, flushed(made.loop, made.batch))
+
+
+def flushed(loop: TrainLoop, batch: Any) -> float:
+    """The share of a step's cotangents that are not zero until they are cast for a product."""
+    block = loop.block
+    casts = [e for e in equations_of(block) if e.role == "grad_input" and _is_cast(e)]
+    if not casts:
+        return 0.0
+    shown = tuple(var for cast in casts for var in (cast.operands[0], cast.output))
+    step = closed(replace(block, outputs=(*block.outputs[: block.carried], *shown), result=None))
+    arrays = loop.arrays()
+    state = [arrays[name] for name in paths(block.arguments[0])]
+    scale = [] if loop.loss_scale is None else [np.float32(loop.loss_scale)]
+    values = Executable(step, loop.accumulations).run([*state, *flatten(batch)[0], np.float32(0), *scale], 0)
+    counts = [underflow(*pair) for pair in zip(values[block.carried :: 2], values[block.carried + 1 :: 2], strict=True)]
+    return sum(count.zeroed for count in counts) / max(1, sum(count.nonzero for count in counts))
+
+
+def _is_cast(equation: Equation) -> bool:
+    fmt = equation.output.type.format
+    return equation.family in ("cast", "scaled_cast") and not isinstance(fmt, str) and fmt.bits == 8
+
+
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+    """What `train` gives for every row and seed."""
+    steps = max(1, round(share * STEPS))
+
+    def words(runs: list[Trained]) -> str:
+        return f"{_loss(runs)} nats a byte, {_flushed(runs)} of cotangents flushed to zero"
+
+    return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
+
+
+def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
+    """The findings; see `Reproduction`."""
+    return judged(measure(seeds, share, progress))
+
+
+def judged(found: dict[str, list[Trained]]) -> list[Finding]:
+    """The findings in the losses and shares of every row."""
+    mean = mean_of({row: [each.loss for each in runs] for row, runs in found.items()})
+    lost = mean_of({row: [each.flushed for each in runs] for row, runs in found.items()})
+    exact = mean["float32"]
+    shown = {row: f"{_loss(runs)}, {_flushed(runs)} flushed" for row, runs in found.items()}
+    return [
+        Finding(
+            "E5M2 cotangents without a scale: more than half are flushed to zero, and the loss is worse (0.3)",
+            f"{shown['unscaled']}; float32 {_loss(found['float32'])}",
+            lost["unscaled"] > 0.5 and mean["unscaled"] - exact > 0.3,
+        ),
+        Finding(
+            "E4M3 cotangents without a scale are worse still",
+            shown["E4M3 cotangents"],
+            mean["E4M3 cotangents"] - mean["unscaled"] > 0.3,
+        ),
+        Finding(
+            "a loss scale of 4096 brings them back (within 0.05 of float32)",
+            shown["loss scale"],
+            lost["loss scale"] < 0.1 and mean["loss scale"] - exact < 0.05,
+        ),
+        Finding(
+            "so do scales for each tensor, from its amax now or of steps before, without a loss scale (within 0.05)",
+            f"{shown['current']}; delayed {shown['delayed']}",
+            max(lost["current"], lost["delayed"]) < 0.1 and max(mean["current"], mean["delayed"]) - exact < 0.05,
+        ),
+        Finding(
+            "under unit scaling neither is needed (within 0.05 of float32 under it, and of float32)",
+            f"{shown['unit-scaled']}; float32 under it {_loss(found['float32, unit-scaled'])}",
+            lost["unit-scaled"] < 0.1 and mean["unit-scaled"] - min(exact, mean["float32, unit-scaled"]) < 0.05,
+        ),
+    ]
+
+
+def _loss(runs: Sequence[Trained]) -> str:
+    return spread([each.loss for each in runs])
+
+
+def _flushed(runs: Sequence[Trained]) -> str:
+    return f"{np.mean([each.flushed for each in runs]):.1%}"
+
+
+FP8 = Reproduction("fp8", "gradients in 8 bits", "Micikevicius et al. 2022, arXiv 2209.05433", run)

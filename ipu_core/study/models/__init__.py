@@ -1,0 +1,1 @@
+"""The study's own models, each with its data, loss and evaluation."""

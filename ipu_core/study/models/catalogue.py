@@ -1,0 +1,47 @@
+"""The models that the command line trains, by name, and the data that each is trained on."""
+
+from ipu_core.chip.target import Target
+from ipu_core.study.models import cnn, lm, mlp, resnet
+from ipu_core.study.point import Problem
+from ipu_core.study.settings import MODELS, Settings
+from ipu_core.train.data import dataset as data
+from ipu_core.train.data import text
+from ipu_core.train.data.dataset import Dataset
+from ipu_core.train.data.text import Text
+
+CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
+Task = Dataset | Text
+
+
+def load(settings: Settings) -> Task:
+    """The data that these settings name.
+
+    Raises:
+        ValueError: there are none, or they are not as the model takes them.
+    """
+    return data.load(settings.data) if settings.model in CLASSIFIERS else text.load(settings.text)
+
+
+def problem(settings: Settings, task: Task) -> Problem:
+    """The model of these settings on this data.
+
+    Raises:
+        ValueError: the layers or the batch do not fit the data.
+    """
+    if isinstance(task, Text):
+        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, Target(settings.target))
+    return CLASSIFIERS[settings.model](settings, task)
+
+
+def title(settings: Settings, task: Task) -> str:
+    """The data, the model and the training in words."""
+    if isinstance(task, Text):
+        size = settings.language_model
+        sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
+    else:
+        sizes = "-".join(map(str, settings.widths(task)))
+    scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""
+    schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
+    groups = "".join(f", {group}" for group in settings.groups)
+    training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}, batch {settings.batch}"
+    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {settings.steps} steps"

@@ -1,0 +1,165 @@
+"""A small residual net with batch norm on a classification task of square grey images, as a study's problem.
+
+He et al. (arXiv 1512.03385): a 3 x 3 convolution, stages of one basic block each (two 3 x 3 convolutions beside a short
+cut; from the second stage on the first of them halves the image), the mean over all places, and a linear layer. The
+running statistics of the norms are the model's state beside its parameters.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_core import nn
+from ipu_core.chip.target import Target
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.pytree import flatten, map_leaves, unflatten
+from ipu_core.placement.orders import OrderRule
+from ipu_core.study.point import Problem, stand_in
+from ipu_core.study.settings import Settings
+from ipu_core.train.data import dataset as data
+from ipu_core.train.predictor import EVALUATION, evaluated
+from ipu_core.train.units import in_units
+from lowprec import Key
+
+KERNEL = 3
+Tree = Any
+
+
+def problem(settings: Settings, task: data.Dataset) -> Problem:
+    """The net of these settings on this data: widths are pixels, channels of the stages, classes.
+
+    Raises:
+        ValueError: the layers or the batch do not fit the data, or its rows are no square images.
+    """
+    widths = settings.widths(task)
+    shapes = layout(widths)
+    data.batches(task, settings.batch, 0)
+    scaling, deviation = settings.scaling, task.deviation
+    return Problem(
+        scaling.of(loss, deviation),
+        scaling.begun(functools.partial(initial, shapes)),
+        functools.partial(data.batches, task, settings.batch),
+        functools.partial(evaluate, task, scores=scaling.of(tested, deviation), target=Target(settings.target)),
+        map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
+        lambda seed: statistics(widths),
+        deviation,
+    )
+
+
+class Start:
+    """The shape of a parameter, and what it is full of at the start; None: He's normal numbers."""
+
+    def __init__(self, *sizes: int, value: float | None = None) -> None:
+        self.sizes, self.value = sizes, value
+
+
+def layout(widths: tuple[int, ...]) -> Tree:
+    """How every parameter begins, nested as the parameters are.
+
+    Raises:
+        ValueError: the pixels are no square, an image is halved more often than it can be, or there is no stage.
+    """
+    side, stages = math.isqrt(widths[0]), len(widths) - 2
+    if side * side != widths[0]:
+        raise ValueError(f"a residual net needs square grey images; rows of {widths[0]} features are none")
+    if stages < 1 or side >> (stages - 1) == 0:
+        raise ValueError(f"images of {side} x {side} pixels cannot have {stages} stages, which halve them")
+    channels = widths[1:-1]
+
+    def normed(before: int, after: int, kernel: int = KERNEL) -> Tree:
+        norm = {"scale": Start(after, value=1.0), "bias": Start(after, value=0.0)}
+        return {"weight": Start(kernel, kernel, before, after), "norm": norm}
+
+    def block(before: int, after: int) -> Tree:
+        parts = {"first": normed(before, after), "second": normed(after, after)}
+        return parts if before == after else {**parts, "short": normed(before, after, 1)}
+
+    return {
+        "stem": normed(1, channels[0]),
+        "stages": [block(*pair) for pair in itertools.pairwise((channels[0], *channels))],
+        "head": {"weight": Start(channels[-1], widths[-1]), "bias": Start(widths[-1], value=0.0)},
+    }
+
+
+def initial(shapes: Tree, seed: int) -> Tree:
+    """The parameters of a seed: the same bits on every machine."""
+    leaves, tree = flatten(shapes)
+    keys = Key(seed).split(len(leaves))
+    return unflatten(tree, [_start(start, key) for start, key in zip(leaves, keys, strict=True)])
+
+
+def _start(start: Start, key: Key) -> Any:
+    return nn.he_normal(key, start.sizes) if start.value is None else np.full(start.sizes, start.value, np.float32)
+
+
+def statistics(widths: tuple[int, ...]) -> Tree:
+    """The running statistics before the first step, nested as the layers with norms are."""
+
+    def of(part: Tree) -> Tree:
+        if "norm" in part:
+            channels = part["norm"]["scale"].sizes
+            return {"mean": np.zeros(channels, np.float32), "variance": np.ones(channels, np.float32)}
+        return {name: of(inner) for name, inner in part.items()}
+
+    shapes = layout(widths)
+    return {"stem": of(shapes["stem"]), "stages": [of(block) for block in shapes["stages"]]}
+
+
+def logits(params: Tree, state: Tree, x: Any, training: bool) -> tuple[Any, Tree]:
+    """(rows, pixels) -> (rows, classes), and the new running statistics."""
+    rows, pixels = x.shape
+    side = math.isqrt(pixels)
+    x, stem = _normed(params["stem"], state["stem"], nn.reshape(x, (rows, side, side, 1)), training)
+    x, stages = nn.relu(x), []
+    for number, (block, running) in enumerate(zip(params["stages"], state["stages"], strict=True)):
+        x, new = _block(block, running, x, 2 if number else 1, training)
+        stages.append(new)
+    scores = nn.linear(nn.mean(x, (1, 2)), **params["head"])
+    return scores, {"stem": stem, "stages": stages}
+
+
+def _block(params: Tree, state: Tree, x: Any, stride: int, training: bool) -> tuple[Any, Tree]:
+    new = {}
+    y, new["first"] = _normed(params["first"], state["first"], x, training, stride)
+    y, new["second"] = _normed(params["second"], state["second"], nn.relu(y), training)
+    if "short" in params:
+        x, new["short"] = _normed(params["short"], state["short"], x, training, stride)
+    elif stride > 1:
+        x = x[:, ::stride, ::stride]
+    return nn.relu(x + y), new
+
+
+def _normed(params: Tree, state: Tree, x: Any, training: bool, stride: int = 1) -> tuple[Any, Tree]:
+    """A convolution and its batch norm."""
+    y = nn.conv2d(x, params["weight"], stride=stride, padding="same")
+    return nn.batch_norm(y, params["norm"]["scale"], params["norm"]["bias"], state, training=training)
+
+
+def loss(params: Tree, state: Tree, batch: tuple[Any, Any]) -> tuple[Any, Tree]:
+    """Mean softmax cross-entropy of a batch (x, y), and the new running statistics."""
+    x, y = batch
+    scores, new = logits(params, state, x, training=True)
+    return nn.softmax_cross_entropy(scores, y), new
+
+
+def tested(params: Tree, state: Tree, x: Any) -> Any:
+    """(rows, pixels) -> (rows, classes), with the running statistics."""
+    return logits(params, state, x, training=False)[0]
+
+
+def evaluate(
+    task: data.Dataset,
+    both: tuple[Tree, Tree],
+    precision: Precision,
+    scores: Callable[..., Any] = tested,
+    target: Target = Target(),  # noqa: B008  # frozen
+) -> dict[str, float]:
+    """The share of the test rows classified correctly with the running statistics, in the precision."""
+    scores = in_units(scores, precision, task.deviation)
+    given = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), *both, task.x_test)
+    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
+    return {"test_accuracy": float(right.mean())}

@@ -1,0 +1,311 @@
+"""A run's batches: where they come from, its place in them and in its callbacks, and what a step takes of each."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ipu_core.ir.block import Array, Block
+from ipu_core.ir.bodies import equations_of, inputs_of
+from ipu_core.ir.pytree import flatten, map_leaves, paths
+from ipu_core.ir.trace.eager import as_array
+from ipu_core.train.arguments import feed
+from ipu_core.train.callbacks import Callback, Checkpoint, Stateful, Trained
+from ipu_core.train.data.dataset import shuffled
+from lowprec.checks import integer, iterable, listed, shown
+
+
+class Epochs:
+    """Batches in passes without end: ``Epochs(batches)``, or ``Epochs(lambda epoch: ...)`` where the passes differ.
+
+    Args:
+        source: What can be iterated over again and again, or a function from a pass's number, 0, 1, 2, ..., to what
+            can be iterated over once, such as a generator function. Every pass gives the same batches in the same order
+            whenever it is made: that is how a run goes on from its checkpoint.
+
+    Raises:
+        TypeError: neither, or an iterator, of which there is one pass only.
+    """
+
+    def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+        if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
+            raise TypeError(
+                f"Epochs are made of batches, or of a function from a pass's number to such, not {source!r}"
+            )
+        self._source = source
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """The batches of one pass.
+
+        Raises:
+            TypeError: the function gives nothing that can be iterated over.
+        """
+        given = self._source(integer("number", number, 0)) if callable(self._source) else self._source
+        if not isinstance(given, Iterable):
+            raise TypeError(f"a pass must be batches that can be iterated over, not {shown(given)}")
+        return iter(given)
+
+
+class Dataset(Protocol):
+    """Samples by number: arrays, tensors or numbers, nested; all alike."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __getitem__(self, number: int, /) -> Any:
+        """One of them."""
+
+
+class Samples:
+    """A data set as batches, for `compare` and for `TrainLoop.run`; there of seed 0, or of any by `samples.seeded(1)`.
+
+    Every pass has an order of its own, drawn from the seed; samples that do not fill a batch are dropped. A sample is
+    asked for whenever its batch is.
+
+    Args:
+        dataset: such as a `torch.utils.data.Dataset` that has a length.
+        rows: samples in a batch.
+
+    Raises:
+        TypeError: a data set without a length, or without samples by number.
+        ValueError: an empty batch, or one that is larger than the data set.
+    """
+
+    def __init__(self, dataset: Dataset, rows: int) -> None:
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise TypeError(f"samples are drawn by number from a data set that has a length, not from {dataset!r}")
+        try:
+            count = len(dataset)
+        except TypeError:  # such as of an array without axes
+            raise TypeError(f"samples are drawn from a data set that has a length, not from {shown(dataset)}") from None
+        self.dataset, self.rows = dataset, rows
+        self._orders = functools.partial(shuffled, count, rows)
+        self._orders(0)
+
+    def seeded(self, seed: int) -> Callable[[int], Any]:
+        """The batch of every step, for one seed."""
+        order = self._orders(seed)
+        return lambda step: self._batch(order(step))
+
+    def __call__(self, seed: int, step: int) -> Any:
+        """The batch of a step, for a seed."""
+        return self._batch(self._orders(seed)(step))
+
+    def _batch(self, numbers: Array) -> Any:
+        samples = [self.dataset[int(number)] for number in numbers]
+        return map_leaves(lambda *rows: np.stack([as_array(row) for row in rows]), *samples)
+
+
+Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
+
+
+class Feed:
+    """The batches of one run, from where an earlier one was on.
+
+    Args:
+        batches: A function from the step's number to its batch, batches in order, Epochs, or Samples, of seed 0.
+        step: The loop's, before the first of them.
+        kept: What `position` gave in the run that this one goes on from; None: there was none.
+        most: How many may be handed out before their steps are counted.
+
+    Raises:
+        TypeError: batches of another kind.
+        ValueError: they cannot be taken up there, or are not those of that run.
+    """
+
+    def __init__(self, batches: Batches, step: int, kept: Mapping[str, Any] | None = None, most: int = 1) -> None:
+        if isinstance(batches, Samples):
+            batches = batches.seeded(0)
+        self._step, self._ordered = step, not callable(batches)
+        self._starts: list[tuple[int, int]] = []  # the step at which each pass began, and its number
+        self._recent: deque[tuple[int, Any]] = deque(maxlen=most + 1)
+        if callable(batches):
+            self._following: Iterator[Any] = map(batches, itertools.count(step))
+        elif isinstance(batches, Epochs):
+            epoch = (kept or {}).get("epoch", 0)
+            self._following = self._passes(batches, epoch, self._from(batches.epoch(epoch), kept or {}))
+        elif isinstance(batches, Iterable):
+            if kept and kept["taken"] and isinstance(batches, Iterator):
+                raise ValueError(
+                    f"the checkpoint's run had taken {kept['taken']} batches, and an iterator cannot be set to the "
+                    "next one: give a list or something else that can be iterated over again, Epochs, or a function "
+                    "of the step's number"
+                )
+            self._following = self._from(iter(iterable("batches", batches)), kept or {})
+        else:
+            raise TypeError(
+                f"batches must be a function of the step's number, or batches in order, or Epochs, not {batches!r}"
+            )
+
+    def take(self, count: int) -> list[Any]:
+        """So many batches more; fewer where they end."""
+        some = []
+        for batch in itertools.islice(self._following, count):
+            self._recent.append((self._step, batch))
+            self._step += 1
+            some.append(batch)
+        return some
+
+    def position(self, step: int) -> dict[str, Any] | None:
+        """The place after so many steps of the loop, as JSON; None where the step's number says it."""
+        if not self._ordered:
+            return None
+        begun = [start for start in self._starts if start[0] < step]
+        first, epoch = begun[-1] if begun else self._starts[0]
+        last = [_digest(batch) for number, batch in self._recent if number == step - 1]
+        return {"epoch": epoch, "taken": step - first, "last": last[0] if last else None}
+
+    def _from(self, batches: Iterator[Any], kept: Mapping[str, Any]) -> Iterator[Any]:
+        """What is left of a pass, behind what had been taken of it."""
+        taken, last = kept.get("taken", 0), kept.get("last")
+        self._starts.append((self._step - taken, kept.get("epoch", 0)))
+        for skipped in deque(itertools.islice(batches, taken), maxlen=1):
+            self._recent.append((self._step - 1, skipped))
+        if last is not None and [_digest(batch) for _, batch in self._recent] != [last]:
+            raise ValueError(
+                f"batch {taken - 1} is not the one that the checkpoint's run took: a run goes on with the same batches "
+                "in the same order"
+            )
+        return batches
+
+    def _passes(self, epochs: Epochs, epoch: int, following: Iterator[Any]) -> Iterator[Any]:
+        yield from following
+        for number in itertools.count(epoch + 1):
+            begun = self._step
+            for batch in epochs.epoch(number):
+                if self._starts[-1][1] != number:
+                    self._starts.append((begun, number))
+                yield batch
+            if self._step == begun:  # an empty pass: there is no end of them
+                return
+
+
+class Run:
+    """One call of `TrainLoop.run`.
+
+    Args:
+        batches: See `Feed`.
+        callbacks: In the order in which they are called; checkpoints come last, so that they hold what the others saw.
+        step: The loop's.
+        kept: What `state` gave in the run that this one goes on from.
+        most: Batches that are taken at a time.
+
+    Attributes:
+        over: Whether a callback ended it.
+
+    Raises:
+        TypeError, ValueError: see `Feed`.
+        ValueError: callbacks that keep a state, but others than that run's.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        callbacks: Iterable[Callback],
+        step: int,
+        kept: Mapping[str, Any] | None = None,
+        most: int = 1,
+    ) -> None:
+        kept = kept or {}
+        given = listed("callbacks", callbacks)
+        for each in given:
+            if not callable(each):
+                raise TypeError(f"a callback is a function (loop, loss), such as an Evaluate, not {shown(each)}")
+        self._callbacks = sorted(given, key=lambda each: isinstance(each, Checkpoint))
+        self._feed: Feed | None = Feed(batches, step, kept.get("batches"), most)
+        self._restore(kept.get("callbacks", []))
+        self.over = bool(self._callbacks) and bool(kept.get("over"))
+
+    def take(self, count: int) -> list[Any]:
+        """So many batches more; fewer where they end, none where the run does."""
+        return [] if self.over or self._feed is None else self._feed.take(count)
+
+    def call(self, loop: Trained, loss: float) -> None:
+        """Calls the callbacks after a step."""
+        for each in self._callbacks:
+            self.over = bool(each(loop, loss)) or self.over
+
+    def finish(self) -> None:
+        """Forgets where it was: the next run begins anew, with what the callbacks have seen."""
+        self._feed, self.over = None, False
+
+    def state(self, step: int) -> dict[str, Any]:
+        """What another run needs to go on after that many steps of the loop, as JSON."""
+        return {
+            "batches": None if self._feed is None else self._feed.position(step),
+            "callbacks": self._unused or [[type(each).__name__, each.state()] for each in self._stateful],
+            "over": self.over,
+        }
+
+    @property
+    def _stateful(self) -> list[Stateful]:
+        return [each for each in self._callbacks if isinstance(each, Stateful)]
+
+    def _restore(self, kept: list[Any]) -> None:
+        """Gives the callbacks what those of the checkpoint's run had; where there are none, it is kept for later."""
+        there, here = ([name for name, _ in kept], [type(each).__name__ for each in self._stateful])
+        self._unused = [] if here else kept
+        if not there or not here:
+            return
+        if there != here:
+            raise ValueError(
+                f"the checkpoint's run had the callbacks {', '.join(there)}, this one has {', '.join(here)}: give the "
+                "same ones in the same order, or none that keep a state"
+            )
+        for each, (_, state) in zip(self._stateful, kept, strict=True):
+            each.restore(state)
+
+
+class Intake:
+    """Brings batches to the formats and shapes that a step was traced with.
+
+    Args:
+        block: The typed step.
+        batch: The one it was traced with.
+        numbers: How many inputs of the step come behind the batch: the learning rate, a loss scale.
+    """
+
+    def __init__(self, block: Block, batch: Any, numbers: int) -> None:
+        wanted = block.inputs[block.carried : len(block.inputs) - numbers]
+        classes = {e.inputs[0]: int(e.params["classes"]) for e in equations_of(block) if e.op == "one_hot"
+                   and e.family == "loss"}  # fmt: skip
+        self._tree = flatten(batch)[1]
+        self._names = paths(self._tree)
+        held = dict(zip(block.inputs, inputs_of(block), strict=True))
+        self._wanted = [(var.type, classes.get(held[var], 0)) for var in wanted]
+
+    def __call__(self, batch: Any) -> list[Array]:
+        """The arrays of a batch.
+
+        Raises:
+            ValueError, TypeError: it is unlike the one that was traced, or has labels that are no class.
+        """
+        leaves, tree = flatten(batch)
+        if len(leaves) != len(self._wanted):
+            raise ValueError(
+                f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
+                f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function of "
+                "the step's number"
+            )
+        if tree != self._tree and (names := paths(tree)) != self._names:
+            raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
+        arrays = [feed(i, leaf, kind) for i, (leaf, (kind, _)) in enumerate(zip(leaves, self._wanted, strict=True))]
+        for i, (array, (_, classes)) in enumerate(zip(arrays, self._wanted, strict=True)):
+            if classes and array.size and not 0 <= array.min() <= array.max() < classes:
+                held = f"labels from {array.min()} to {array.max()}"
+                raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
+        return arrays
+
+
+def _digest(batch: Any) -> str:
+    leaves = [np.ascontiguousarray(leaf) for leaf in flatten(batch)[0]]
+    total = hashlib.sha256(repr([(leaf.shape, leaf.dtype.name) for leaf in leaves]).encode())
+    for leaf in leaves:
+        total.update(leaf.tobytes())
+    return total.hexdigest()

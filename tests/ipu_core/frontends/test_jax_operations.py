@@ -1,0 +1,198 @@
+"""Each primitive of JAX that is in the table: values and gradients are those of JAX; others are refused."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipu_core
+from ipu_core import from_jax
+from ipu_core.errors import NotCovered
+from ipu_core.frontends.jax.operations import OPERATIONS
+from tests.ipu_core.frontends.jax_peer import check_step, jax
+
+jnp, lax = jax.numpy, jax.lax
+jaxprs_in_params = importlib.import_module("jax.extend.core").jaxprs_in_params
+Function = Callable[..., Any]
+
+rows = np.array([2, 0, 3, 3], np.int32)
+SIGNALS = ("NWC", "WIO", "NWC")
+MASK = np.array([[1, 0, 1, 1, 0, 1]] * 4, bool)
+
+UNARY: dict[str, Function] = {
+    "neg": lambda x: -x, "abs": jnp.abs, "square": jnp.square, "sqrt": lambda x: jnp.sqrt(x * x + 1),
+    "rsqrt": lambda x: lax.rsqrt(x * x + 1), "exp": jnp.exp, "log": lambda x: jnp.log(x * x + 1), "tanh": jnp.tanh,
+    "erf": lax.erf, "logistic": lax.logistic, "sin": jnp.sin, "cos": jnp.cos, "tan": jnp.tan, "exp2": jnp.exp2,
+    "expm1": jnp.expm1, "log1p": lambda x: jnp.log1p(x * x), "sinh": jnp.sinh, "cosh": jnp.cosh, "asinh": jnp.arcsinh,
+    "atanh": lambda x: jnp.arctanh(x / 8), "erfc": lax.erfc, "sign": jnp.sign,
+    "is_finite": lambda x: jnp.where(jnp.isfinite(x), x, 0.0),
+    "pow": lambda x: jnp.power(x * x + 1, 2.5) + jnp.power(x * x + 1, 0.3),
+    "integer_pow": lambda x: x**3 + (x + 9) ** -2,
+    "clamp": lambda x: lax.clamp(-0.5, x, 0.5), "select_n": lambda x: jnp.where(MASK, x, -1.0),
+    "stop_gradient": lambda x: x * lax.stop_gradient(x), "add": lambda x: x + 1, "sub": lambda x: 2 - x,
+    "add_any": lambda x: jax.grad(lambda y: (jnp.sin(y) + y * y).sum())(x),
+    "mul": lambda x: x * x[:1], "div": lambda x: 1 / (x * x + 1), "max": lambda x: jnp.maximum(x, 0.1),
+    "min": lambda x: jnp.minimum(x, x[:, :1]), "eq": lambda x: jnp.where(x == x, x, 0.0),
+    "ne": lambda x: jnp.where(x != x[0], x, 1.0), "gt": lambda x: jnp.where(x > 0, x, 1.0),
+    "lt": lambda x: jnp.where(x < 0, x, 1.0), "ge": lambda x: jnp.where(x >= 0, x, 1.0),
+    "le": lambda x: jnp.where(x <= 0, x, 1.0), "and": lambda x: jnp.where((x > 0) & MASK, x, 1.0),
+    "or": lambda x: jnp.where((x > 0) | MASK, x, 1.0), "not": lambda x: jnp.where(~(x > 0), x, 1.0),
+    "xor": lambda x: jnp.where((x > 0) ^ MASK, x, 1.0),
+    "convert_element_type": lambda x: x * (x > 0).astype(jnp.float32),
+    "copy": lambda x: jnp.array(x, copy=True), "reduce_precision": lambda x: lax.reduce_precision(x, 8, 23),
+}  # fmt: skip
+MOVES: dict[str, Function] = {
+    "reshape": lambda x: x.reshape(2, 12), "squeeze": lambda x: x[0], "expand_dims": lambda x: jnp.expand_dims(x, 1),
+    "broadcast_in_dim": lambda x: jnp.broadcast_to(x[:, None], (4, 3, 6)), "slice": lambda x: x[1:, ::2],
+    "transpose": lambda x: x.T, "rev": lambda x: x[::-1, ::-1], "concatenate": lambda x: jnp.concatenate([x, x[:2]]),
+    "stack": lambda x: jnp.stack([x, 2 * x], 1), "pad": lambda x: lax.pad(x, 1.5, ((1, 2, 1), (-1, 2, 0))),
+    "split": lambda x: jnp.split(x, 3, 1)[1], "tile": lambda x: jnp.tile(x, (2, 3)),
+    "gather": lambda x: x[jnp.array([0, 2, -1])] @ x[:, np.array([1, 0, 5, -2, 3, 3])].T @ x,
+    "dynamic_slice": lambda x: lax.dynamic_slice(x, (1, 2), (2, 3)),
+    "dynamic_update_slice": lambda x: lax.dynamic_update_slice(x, 2 * x[:2, :2], (1, 3)),
+    "scatter": lambda x: x.at[1, 2:4].set(7.0) + x.at[np.array([0, 2])].set(3 * x[:2]),
+}  # fmt: skip
+SUMS: dict[str, Function] = {
+    "dot_general": lambda x: jnp.einsum("ij,kj->ik", x, x) @ x, "reduce_sum": lambda x: x.sum(0),
+    "reduce_max": lambda x: x.max(1), "reduce_min": lambda x: x.min((0, 1)), "reduce_prod": lambda x: (x + 2).prod(1),
+    "reduce_and": lambda x: x * (x > -9).all(), "reduce_or": lambda x: x * (x > 0).any(1, keepdims=True),
+    "cumsum": lambda x: jnp.cumsum(x, 1) + lax.cumsum(x, 0, reverse=True),
+    "reduce_window_max": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 3), (1, 2), "SAME"),
+    "reduce_window_sum": lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 2), (2, 2), "VALID"),
+    "conv_general_dilated": lambda x: jax.nn.relu(
+        lax.conv_general_dilated(x.reshape(2, 6, 2), x.reshape(3, 2, 4), (1,), "SAME", dimension_numbers=SIGNALS)
+    ),
+}  # fmt: skip
+FUNCTIONS: dict[str, Function] = {
+    **{f.__name__: f for f in (jax.nn.gelu, jax.nn.silu, jax.nn.relu6, jax.nn.elu, jax.nn.softplus, jax.nn.log_sigmoid,
+                               jax.nn.softmax, jax.nn.log_softmax, jax.nn.logsumexp, jax.nn.standardize)},
+    "norm": jnp.linalg.norm, "var": jnp.var, "logaddexp": lambda x: jnp.logaddexp(x, x[0]),
+    "roll": lambda x: jnp.roll(x, 2, 1), "repeat": lambda x: jnp.repeat(x, 2, 1), "triangle": lambda x: jnp.tril(x),
+    "pad": lambda x: jnp.pad(x, 1, mode="reflect"),
+    "diagonal": lambda x: jnp.diagonal(x), "remat": lambda x: jax.checkpoint(jnp.sin)(x),
+    "batched product": lambda x: jnp.einsum("bij,bkj->bik", x.reshape(2, 3, 4), x.reshape(2, 3, 4)),
+    "scan": lambda x: lax.scan(lambda c, y: (jnp.tanh(c + y), c * y), x[0], x, reverse=True)[1],
+    "loop": lambda x: lax.fori_loop(0, 3, lambda i, y: y * 1.5 + i, x),
+    "branch": lambda x: lax.cond(jnp.array(True), jnp.sin, jnp.cos, x), "vmap": lambda x: jax.vmap(lambda r: r @ r)(x),
+    "constant draws": lambda x: x * jax.random.bernoulli(jax.random.key(1), 0.5, x.shape),
+}  # fmt: skip
+INDICES: dict[str, Function] = {
+    "rows": lambda x, i: x[i], "columns": lambda x, i: x[:, i], "one of each row": lambda x, i: x[jnp.arange(4), i],
+    "along an axis": lambda x, i: jnp.take_along_axis(x, i[:, None], 1), "take": lambda x, i: jnp.take(x, i, 0),
+    "ones": lambda x, i: jax.nn.one_hot(i, 6) * x, "numbers": lambda x, i: x * i[:, None],
+    "comparison": lambda x, i: jnp.where((i > 1)[:, None], x, 0.0),
+}  # fmt: skip
+
+
+def array(seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=(4, 6)).astype(np.float32)
+
+
+def weighed(f: Function) -> Function:
+    """A number that depends on every element of a result."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        made = f(params, *batch)
+        return (made * jnp.asarray(np.random.default_rng(1).normal(size=made.shape), jnp.float32)).sum()
+
+    return loss
+
+
+def primitives(jaxpr: Any) -> set[str]:
+    """Names of all primitives, also in functions in functions."""
+    found = set()
+    for equation in jaxpr.eqns:
+        found.add(equation.primitive.name)
+        for inner in jaxprs_in_params(equation.params):
+            found |= primitives(getattr(inner, "jaxpr", inner))
+    return found
+
+
+KNOWN = {**UNARY, **MOVES, **SUMS}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_primitives_are_those_of_jax(name: str) -> None:
+    check_step(weighed(KNOWN[name]), array(), ())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_those_of_jax(name: str) -> None:
+    check_step(weighed(FUNCTIONS[name]), array(), ())
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_indices_of_the_batch_are_those_of_jax(name: str) -> None:
+    check_step(weighed(INDICES[name]), array(), (rows,))
+
+
+def test_every_primitive_of_the_table_is_tested() -> None:
+    older = {"copy_p", "expand_dims", "split", "copy", "scatter"}  # have other names in some versions of JAX
+    asked = set[str]()
+    for name, f in KNOWN.items():
+        found = primitives(jax.make_jaxpr(weighed(f))(array(), ()).jaxpr)
+        assert name in found | older, f"the test of {name} asks for {sorted(found)}"
+        asked |= found
+    assert set(OPERATIONS) <= asked | older
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "options"),
+    [
+        ((2, 5, 6, 3), (3, 3, 3, 4), {"window_strides": (2, 1), "padding": "SAME"}),
+        ((2, 5, 6, 4), (2, 3, 2, 6), {"feature_group_count": 2, "rhs_dilation": (1, 2), "padding": ((1, 0), (2, 1))}),
+        ((2, 5, 6, 3), (3, 3, 3, 4), {"lhs_dilation": (2, 2), "padding": ((2, 2), (1, 3))}),
+        ((2, 3, 5, 6), (4, 3, 3, 3), {"dimension_numbers": ("NCHW", "OIHW", "NHWC"), "padding": "VALID"}),
+    ],
+)
+def test_convolutions_are_those_of_jax(shape: Any, kernel: Any, options: Any) -> None:
+    r = np.random.default_rng(2)
+    options = {"window_strides": (1, 1), "dimension_numbers": ("NHWC", "HWIO", "NHWC"), **options}
+    params = {"x": r.normal(size=shape).astype(np.float32), "w": r.normal(size=kernel).astype(np.float32)}
+    check_step(weighed(lambda p: lax.conv_general_dilated(p["x"], p["w"], **options)), params, ())
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x, i: x.at[i].add(1.0), "scatter-add"),
+        (lambda x, i: jnp.floor(x) * x, "floor of a jaxpr"),
+        (lambda x, i: lax.while_loop(lambda y: y.sum() < 3, lambda y: y + 1, x), "while of a jaxpr"),
+        (lambda x, i: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x), "the batch decides"),
+        (lambda x, i: x * x.astype(jnp.int32), "cannot become integers"),
+        (lambda x, i: x[i, i], "several indices"),
+        (lambda x, i: lax.dynamic_slice(x, (i[0], 0), (2, 3)), "the places are computed"),
+        (lambda x, i: x * (i & 1)[:, None], "bits of integers"),
+    ],
+)  # fmt: skip
+def test_others_are_refused(function: Function, why: str) -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        with jax.named_scope("block/odd"):
+            return function(params, *batch).sum()
+
+    with pytest.raises(NotCovered, match=why) as caught:
+        from_jax(loss, array(), (rows,))
+    assert "test_jax_operations.py" in str(caught.value)
+    assert "layer block.odd" in str(caught.value)
+
+
+def test_derivatives_of_ones_own_are_refused() -> None:
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def straight(x: Any) -> Any:
+        return jnp.round(x)
+
+    straight.defjvp(lambda primals, tangents: (straight(*primals), tangents[0]))
+    with pytest.raises(NotCovered, match="straight has a derivative of its own"):
+        from_jax(lambda p, b: straight(p).sum(), array(), ())
+
+
+def test_the_page_lists_the_primitives_of_the_table() -> None:
+    page = (Path(ipu_core.__file__).parents[1] / "notebooks" / "docs" / "pages" / "how-to" / "jax.md").read_text()
+    listed = page.partition("Primitives that are covered: ")[2].partition(";")[0]
+    assert re.findall(r"`(\w+)`", listed) == sorted(OPERATIONS)

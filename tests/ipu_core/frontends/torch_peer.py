@@ -1,0 +1,143 @@
+"""What a captured module is compared with: torch itself, in float32 and in float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ipu_core import Adam, Precision, Sgd, Target, TrainLoop, execute, from_torch, trace, value_and_grad
+from ipu_core.engine.profile import Profile
+from ipu_core.frontends.torch import TorchModel
+from ipu_core.ir.pytree import map_leaves
+from ipu_core.ir.run.evaluate import evaluate
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # its threads wait for each other spinning, where others run
+
+Loss = Callable[..., Any]
+
+
+class Step(NamedTuple):
+    """A loss and its gradients by the parameters' names."""
+
+    loss: float
+    gradients: dict[str, Any]
+
+
+def loss_of(module: Any, batch: Any, loss: Loss | None) -> Any:
+    """The loss of a module, as `from_torch` understands its arguments."""
+    if isinstance(batch, dict):
+        output = module(**batch)
+        return output.loss
+    output = module(*batch) if loss is None else module(*batch[:-1])
+    return output if loss is None else loss(output, batch[-1])
+
+
+def by_torch(module: Any, batch: Any, loss: Loss | None = None, *, double: bool = False) -> Step:
+    """Torch's own loss and gradients, on a copy."""
+    twin = copy.deepcopy(module)
+    if double:
+        twin = twin.double()
+        batch = map_leaves(lambda x: x.double() if x.is_floating_point() else x, batch)
+    value = loss_of(twin, batch, loss)
+    value.backward()
+    found = {name: p.grad.double().numpy() for name, p in twin.named_parameters() if p.grad is not None}
+    return Step(float(value), found)
+
+
+def as_arrays(batch: Any) -> Any:
+    """The batch as `execute` takes it."""
+    return map_leaves(lambda x: np.asarray(x.int() if x.dtype.is_signed and not x.is_floating_point() else x), batch)
+
+
+def ours(model: TorchModel, batch: Any, *, exact: bool = False) -> Step:
+    """The captured module's loss and gradients: in float32, or in ideal arithmetic."""
+    state = () if model.state is None else (model.state,)
+    step = value_and_grad(model, has_aux=bool(state))
+    arrays = map_leaves(lambda x: x.astype(np.float32) if x.dtype.kind == "b" else x, as_arrays(batch))
+    block = Precision.parse("fp32.32").apply(trace(step, model.params, *state, arrays))
+    if exact:
+        value, gradients = evaluate(trace(step, model.params, *state, arrays), model.params, *state, arrays)
+    else:
+        value, gradients = execute(block, model.params, *state, arrays, key=0)
+    return Step(float(value[0] if state else value), _named(model, gradients))
+
+
+def _named(model: TorchModel, gradients: Any) -> dict[str, Any]:
+    """Gradients as torch's parameters lie."""
+    found = model.state_dict(gradients)
+    return {name: found[name] for name in gradients}
+
+
+def check_gradients(module: Any, model: TorchModel, batch: Any, loss: Loss | None = None) -> None:
+    """Gradients in float32 are as near to those in float64 as torch's own are, parameter by parameter."""
+    exact, single, found = by_torch(module, batch, loss, double=True), by_torch(module, batch, loss), ours(model, batch)
+    assert found.gradients.keys() == exact.gradients.keys()
+    assert abs(found.loss - exact.loss) <= 4 * abs(single.loss - exact.loss) + 1e-6 * abs(exact.loss)
+    size = max(np.abs(gradient).max() for gradient in exact.gradients.values())
+    for name, gradient in exact.gradients.items():
+        theirs = np.abs(single.gradients[name] - gradient).max()
+        allowed = 8 * theirs + 2e-6 * np.abs(gradient).max() + 1e-7 * size
+        assert np.abs(found.gradients[name] - gradient).max() <= allowed, name
+
+
+def check_losses(
+    module: Any, batches: Sequence[Any], loss: Loss | None = None, *, drifts: bool = False, steps: int = 50
+) -> None:
+    """Losses of so many steps of descent equal torch's in float32 within 1e-4.
+
+    A model that drifts, as batch norms over few elements do, may be as far from them as torch's in float64 are.
+    """
+    twins = [copy.deepcopy(module), *([copy.deepcopy(module).double()] if drifts else [])]
+    model = from_torch(module, batches[0], loss)
+    check_gradients(module, model, batches[0], loss)
+    optimizers = [torch.optim.SGD(twin.parameters(), 0.02) for twin in twins]
+    far = 1e-4
+    loop = TrainLoop(
+        model, model.params, batches[0], optimizer=Sgd(0.02), precision="fp32.32", engine="direct",
+        model_state=model.state,
+    )  # fmt: skip
+    for step in range(steps):
+        batch = batches[step % len(batches)]
+        expected = []
+        for twin, optimizer, kind in zip(twins, optimizers, (torch.float32, torch.float64), strict=False):
+            optimizer.zero_grad()
+            value = loss_of(twin, map_leaves(lambda x, k=kind: x.to(k) if x.is_floating_point() else x, batch), loss)
+            value.backward()
+            optimizer.step()
+            expected.append(float(value))
+        far = max(far, 2 * abs(expected[0] - expected[-1]) / abs(expected[0]))
+        assert abs(loop.train(batch) - expected[0]) <= far * abs(expected[0]), step
+
+
+def check_narrow(module: Any, batches: Sequence[Any], loss: Loss | None = None, *, steps: int = 30) -> None:
+    """It trains in halves with stochastic rounding: the loss falls."""
+    model = from_torch(module, batches[0], loss)
+    loop = TrainLoop(
+        model, model.params, batches[0], optimizer=Adam(3e-3), precision="fp16.16/stochastic", engine="direct",
+        model_state=model.state,
+    )  # fmt: skip
+    losses = loop.run(lambda step: batches[step % len(batches)], steps)
+    few = len(batches)
+    assert losses[-few:].mean() < losses[:few].mean() - 0.01
+
+
+def check_engines(
+    module: Any, batches: Sequence[Any], loss: Loss | None = None, *, precision: str, target: Target
+) -> Profile:
+    """Two steps on whole arrays and on a target's tiles give the same bits; the profile of the second on tiles."""
+    model = from_torch(module, batches[0], loss)
+    tiles, direct = (
+        TrainLoop(model, model.params, batches[0], optimizer=Sgd(0.02), precision=precision, engine=engine,
+                  target=target, model_state=model.state)
+        for engine in ("tiles", "direct")
+    )  # fmt: skip
+    assert [tiles.train(batch) for batch in batches[:2]] == [direct.train(batch) for batch in batches[:2]]
+    for one, other in zip(tiles.arrays().values(), direct.arrays().values(), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert tiles.profile is not None
+    return tiles.profile
