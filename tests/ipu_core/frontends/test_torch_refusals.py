@@ -57,10 +57,10 @@ SVD = r"aten\.linalg_svd is not covered"
         (ALONE, None, rf"by the model itself, .*{line(type(ALONE).forward)}.*lambda self"),
         (nn.Sequential(nn.Linear(3, 3), ALONE), None, rf"by layer 1 \(Made\), .*{line(type(ALONE).forward)}"),
         (with_partial(), None, rf"by the model itself, .*{line(uncovered, 1)}return torch"),
-        (executed(), None, "by the model itself, <string>:3: in forward; lowprec"),
+        (executed(), None, "by the model itself, <string>:3: in forward; ipu_core"),
         (nn.Linear(3, 3), lambda y, _: uncovered(y), rf"by the loss, .*{line(uncovered, 1)}return torch"),
         (nn.Linear(3, 3), functools.partial(lambda k, y, _: uncovered(k * y), 2), rf"loss, .*{line(uncovered, 1)}"),
-        (nn.Linear(3, 3), torch.linalg.solve, "aten.* is not covered .* asked for by the loss; lowprec"),
+        (nn.Linear(3, 3), torch.linalg.solve, "aten.* is not covered .* asked for by the loss; ipu_core"),
     ],
 )  # fmt: skip
 def test_the_line_is_the_user_s(module: Any, loss: Any, words: str) -> None:

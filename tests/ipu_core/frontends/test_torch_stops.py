@@ -17,7 +17,7 @@ nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch.manual_seed(0)
 X, Y = torch.randn(4, 3), torch.randint(0, 2, (4,))
-EMULATE = r"; lowprec\.torch\.emulate trains the module as torch does"
+EMULATE = r"; ipu_core\.emulate trains the module as torch does"
 
 
 class Classifier(nn.Linear):
