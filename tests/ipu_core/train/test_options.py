@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import subprocess
 import sys
@@ -158,7 +159,9 @@ def test_digests_are_those_of_another_process() -> None:
         "print(made.digest(Execution(streamed='params.*')))"
     )
     runs = [
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        )
         for seed in "12"
     ]
     assert runs[0].stdout == runs[1].stdout
