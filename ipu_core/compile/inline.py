@@ -55,10 +55,12 @@ def add_traced(
     on the same tiles, is read where it is. Nothing is written but the results. The plan leaves room for the variables
     that are mapped to these tiles by then.
 
-    The bits are those of ``execute(block, ..., key=key.fold_in(operation))``, where `block` is
+    The bits are those of ``execute(block, ..., key=key.fold_in(operation), accumulations=orders)``, where `block` is
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
-    training step is, and typed with the tensors' formats for its inputs. `key` is the engine's of the run, or of the
-    round of a `Repeat`; an equation that draws folds its own number into that. Tiles and mappings decide no bit.
+    training step is, and typed with the tensors' formats for its inputs. Its orders are `accumulations`, or else
+    ``plan(block, graph.target).accumulations``; `execute` adds in one part where it is given none. `key` is the
+    engine's of the run, or of the round of a `Repeat`; an equation that draws folds its own number into that. Tiles and
+    mappings decide no bit.
 
     Args:
         graph: where; what is refused leaves it as it was.

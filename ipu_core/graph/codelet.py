@@ -143,6 +143,7 @@ class Codelet:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        integer(f"{cls.__name__}.code_bytes", cls.code_bytes, 0)  # fewer than none would hide what does not fit
         cls._variants = {}
 
     def prepare(self) -> None:

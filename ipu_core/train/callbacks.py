@@ -20,6 +20,10 @@ class Trained(Protocol):
         """Steps done."""
 
     @property
+    def called(self) -> int:
+        """Steps since callbacks were called before: more than one where the machine does several in a call."""
+
+    @property
     def params(self) -> Any:
         """The parameters after them."""
 
@@ -45,6 +49,11 @@ class Stateful(Protocol):
         """Takes up what `state` gave."""
 
 
+def due(loop: Trained, every: int) -> bool:
+    """Whether a multiple of so many steps is among those since callbacks were called before."""
+    return loop.step % every < loop.called
+
+
 class Evaluate:
     """Measures the parameters every so many steps: ``Evaluate(lambda params: {"accuracy": ...}, every=100)``.
 
@@ -67,7 +76,7 @@ class Evaluate:
 
     def __call__(self, loop: Trained, loss: float) -> None:
         """Measures, if it is time."""
-        if loop.step % self.every:
+        if not due(loop, self.every):
             return
         found = self._metric(loop.params)
         named = found if isinstance(found, Mapping) else {"metric": found}
@@ -183,7 +192,7 @@ class Checkpoint:
 
     def __call__(self, loop: Trained, loss: float) -> None:
         """Saves, if it is time."""
-        if loop.step % self.every == 0:
+        if due(loop, self.every):
             loop.save(self.path)
 
 

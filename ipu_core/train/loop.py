@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -45,6 +46,9 @@ from lowprec.processor import in_default_state
 from lowprec.statistics import UpdateCount
 
 Resumed = tuple[int, dict[str, Any]]
+AS_MADE = frozenset(
+    ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
+)  # to set one would change what is said and not what is done
 """The step of a checkpoint that was taken up, and where its run was then."""
 
 
@@ -85,7 +89,10 @@ class TrainLoop:
         ideal: The step before its precision, in float32.
         block: The typed step.
         accumulations: The order of each of its sums, by equation number.
+        called: Steps of the last call of the machine in `run`, after which callbacks were called.
     """
+
+    called: int
 
     @takes(Options, Training, Execution)
     @in_default_state
@@ -129,10 +136,17 @@ class TrainLoop:
     def _begin(self, stepper: Stepper, to_torch: Any = None, resumed: Resumed | None = None) -> None:
         self._stepper, self._to_torch, self._resumed = stepper, to_torch, resumed
         self._run: Run | None = None
+        self.called = 1
         planned = stepper.prepared.planned
         self.training, self.execution, self.target = planned.training, planned.execution, planned.execution.target
         self.precision, self.control = planned.training.precision, planned.training.control
-        self.ideal, self.block, self.accumulations = planned.ideal, planned.block, planned.accumulations
+        self.ideal, self.block = planned.ideal, planned.block
+        self.accumulations = MappingProxyType(planned.accumulations)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in AS_MADE and name in vars(self):
+            raise AttributeError(f"a loop's {name} is what it was made with: make another loop, or see in_precision")
+        super().__setattr__(name, value)
 
     @classmethod
     def _of(cls, stepper: Stepper, to_torch: Any, resumed: Resumed | None) -> Self:
@@ -224,6 +238,7 @@ class TrainLoop:
         with self.whole_steps():
             while some := run.take(min(most, steps - len(losses))):
                 losses += stepper.train(some)
+                self.called = len(some)
                 words, ends = stepper.news(known)
                 if words:
                     warnings.warn(words, NotFinite, stacklevel=2)
@@ -332,10 +347,13 @@ class TrainLoop:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: no checkpoint, or that of a loop with another key, precision, step or state.
+            ValueError: no checkpoint, or that of a loop with another key, precision, loss
+                scale, control, step or state. The learning rate may be another.
         """
         arrays, meta = checkpoint.load(path)
         for name, own in self._stepper.identity.items():
+            if name in ("loss scale", "control") and name not in meta:
+                continue  # which older files do not say
             if (other := meta.get(name)) != own:
                 raise ValueError(f"{path} is of a run with {unlike(name, str(other), own)}")
         self.restore(arrays, meta["step"], meta.get("history"))

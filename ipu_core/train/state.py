@@ -23,6 +23,7 @@ from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.batches import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim.common import Rate, rate_of
+from ipu_core.train.options import Training
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.step import PlannedStep, planned_step, read_random
@@ -185,7 +186,8 @@ class Stepper:
         planned, key = self.prepared.planned, self.steps.key
         own = {"key": repr(key), "precision": planned.training.precision.words(), "traced step": planned.digest}
         random = read_random(planned.training.random, key)
-        return own if random is None else {**own, "random": repr(random)}
+        own = own if random is None else {**own, "random": repr(random)}
+        return {**own, **untraced(planned.training)}
 
     def put(self, state: State) -> None:
         """Goes on from a state."""
@@ -297,6 +299,13 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     leaves, tree = flatten(precision.cast_state(planned.block, nested))
     state = replace(state, leaves=dict(zip(paths(tree), leaves, strict=True)), drawn={})
     return replace(prepared, planned=planned, tree=tree), state
+
+
+def untraced(training: Training) -> dict[str, str]:
+    """What decides bits of a run and stands neither in its traced step nor in its precision; a rate may change."""
+    scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
+    words = "none" if scale is None else str(scale.policy or float(scale.value))
+    return {"loss scale": words, "control": repr(training.control)}
 
 
 def unlike(name: str, other: str, own: str) -> str:

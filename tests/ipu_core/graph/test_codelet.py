@@ -155,3 +155,9 @@ def test_what_rounds_stochastically_uses_the_key_and_nothing_else_does() -> None
         assert (nearest().rounding.mode, drawn().rounding.mode) == ("nearest_even", "stochastic")
         assert drawn.__name__ == f"{codelet.__name__}<stochastic>"
     assert not MaxChains.uses_key
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "5", None])
+def test_bytes_of_code_are_a_whole_number(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"Wrong\.code_bytes must be an integer"):
+        type("Wrong", (Codelet,), {"code_bytes": wrong})

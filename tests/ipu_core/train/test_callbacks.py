@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import NotFinite
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
@@ -115,6 +116,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         (loop("fp16.16/stochastic", key=8), "is of a run with key"),
         (loop("fp16.16/nearest"), r"of a run with precision fp16.16/stochastic, this one has fp16.16/nearest$"),
         (loop("fp16.16/stochastic", micro_batches=2), "is of a run with another traced step"),
+        (loop("fp16.16/stochastic", control=FloatingPointControl(nanoo=True)), "is of a run with control"),
     ):
         with pytest.raises(ValueError, match=words):
             other.load(path)
@@ -293,3 +295,32 @@ def test_steps_that_were_skipped_and_a_loss_that_was_not_finite_are_not_forgotte
     again.load(tmp_path / "run.npz")
     assert repr(again.not_finite) == repr(lost.not_finite)
     again.run(batches, 1)  # without another warning
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(8.0, "automatic"), ("automatic", 8.0), (LossScale(1024.0), "automatic")]
+)
+def test_a_checkpoint_of_another_loss_scale_is_refused(first: Any, second: Any, tmp_path: Path) -> None:
+    loop("fp16.16/nearest", loss_scale=first).save(tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="is of a run with loss scale"):
+        loop("fp16.16/nearest", loss_scale=second).load(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize("steps_per_call", [1, 4, 7])
+def test_what_is_due_among_several_steps_of_a_call_is_done_after_it(steps_per_call: int, tmp_path: Path) -> None:
+    made, evaluate = loop(steps_per_call=steps_per_call), Evaluate(lambda params: 1.0, every=3)
+    made.run(batches, 10, callbacks=[evaluate, Checkpoint(tmp_path / "run.npz", every=3)])
+    wanted = {1: [3, 6, 9], 4: [4, 8, 10], 7: [7, 10]}[steps_per_call]
+    assert [step for step, _ in evaluate.history] == wanted
+    again = loop(steps_per_call=steps_per_call)
+    again.load(tmp_path / "run.npz")
+    assert again.step == wanted[-1]
+
+
+def test_what_a_loop_was_made_with_cannot_be_set() -> None:
+    made = loop()
+    for name in ("training", "execution", "precision", "accumulations", "block"):
+        with pytest.raises(AttributeError, match=f"a loop's {name} is what it was made with"):
+            setattr(made, name, getattr(made, name))
+    with pytest.raises(AttributeError):
+        made.accumulations.clear()  # type: ignore[attr-defined]

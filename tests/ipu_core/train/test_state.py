@@ -247,7 +247,7 @@ def test_a_checkpoint_holds_the_state_under_the_names_it_always_had(tmp_path: Pa
         "optimiser.corrections.0",
         "optimiser.corrections.1",
     }
-    assert meta.keys() == {"step", "key", "precision", "traced step", "history", "run"}
+    assert meta.keys() == {"step", "key", "precision", "traced step", "loss scale", "control", "history", "run"}
     assert meta["key"] == "Key(0x5)"
     other = loop(engine="tiles")
     other.load(tmp_path / "c.npz")
