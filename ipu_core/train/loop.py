@@ -89,7 +89,7 @@ class TrainLoop:
         ideal: The step before its precision, in float32.
         block: The typed step.
         accumulations: The order of each of its sums, by equation number.
-        called: Steps of the last call of the machine in `run`, after which callbacks were called.
+        called: Steps of the last call, after which callbacks are called: several where the machine does so many.
     """
 
     called: int
@@ -199,6 +199,7 @@ class TrainLoop:
         known = self.not_finite
         with self.whole_steps():
             (loss,) = self._stepper.train([batch])
+        self.called = 1  # a callback called by hand is due by this step alone
         words, ends = self._stepper.news(known)
         if ends:
             raise NotFinite(words)

@@ -257,10 +257,12 @@ class Execution:
         names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
         if unnamed := [name for name in names if not isinstance(name, str)]:
             raise TypeError(f"streamed must be names such as 'params.*', not {shown(unnamed[0])}")
+        if not all(names):
+            raise ValueError("streamed must be names such as 'params.*', not ''; () is nothing")
         _keep(
             self,
             target=_target(self.target),
-            streamed=names,
+            streamed=tuple(sorted(set(names))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
             recompute=check_share(self.recompute),

@@ -315,6 +315,10 @@ def test_what_is_due_among_several_steps_of_a_call_is_done_after_it(steps_per_ca
     again = loop(steps_per_call=steps_per_call)
     again.load(tmp_path / "run.npz")
     assert again.step == wanted[-1]
+    by_hand = Evaluate(lambda params: 1.0, every=3)
+    for step in range(10, 14):  # after calls of several steps
+        by_hand(made, made.train(batches(step)))
+    assert [step for step, _ in by_hand.history] == [12]
 
 
 def test_what_a_loop_was_made_with_cannot_be_set() -> None:

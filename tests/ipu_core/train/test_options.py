@@ -227,6 +227,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no engine": (lambda: Execution(engine="cuda"), ValueError, "unknown engine 'cuda'"),
     "no chip": (lambda: Execution(target="gc3"), ValueError, "unknown target 'gc3'"),
     "no name": (lambda: Execution(streamed=[3]), TypeError, "streamed must be names"),  # type: ignore[list-item]
+    "an empty name": (lambda: Execution(streamed=["params.*", ""]), ValueError, r"not ''; \(\) is nothing"),
+    "an empty text": (lambda: Execution(streamed=""), ValueError, r"not ''; \(\) is nothing"),
     "no list": (lambda: Execution(streamed=3), TypeError, "streamed must be a list"),  # type: ignore[arg-type]
     "no truth": (lambda: Execution(overlap="no"), TypeError, "overlap must be True or False"),  # type: ignore[arg-type]
     "neither order": (lambda: Execution(reorder=1), TypeError, "reorder must be True or False"),  # type: ignore[arg-type]
@@ -239,6 +241,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a scale that the host moves": (
         lambda: options_of(**SAID, loss_scale="automatic", steps_per_call=2), ValueError, "moved by the host"),
 }  # fmt: skip
+
+
+def test_names_to_stream_are_the_same_in_any_order() -> None:
+    names = ["params.b", "params.a", "params.b"]
+    assert Execution(streamed=names) == Execution(streamed=set(names)) == Execution(streamed=("params.a", "params.b"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("what", REFUSED)
