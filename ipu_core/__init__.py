@@ -12,7 +12,8 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from lowprec import Accumulation
 from lowprec.lazy import lazy_names
@@ -160,7 +161,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first asked for: a study shows its bars before the machine is there.
-__getattr__ = lazy_names(
+_find = lazy_names(
     __name__,
     {
         "chip": "",
@@ -211,6 +212,13 @@ __getattr__ = lazy_names(
         "diagnose.watch": "Record Watch",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Optimiser":  # as version 0.1.0 spelt it
+        warnings.warn("ipu_core.Optimiser is spelt ipu_core.Optimizer now", DeprecationWarning, stacklevel=2)
+        name = "Optimizer"
+    return _find(name)
 
 
 def __dir__() -> list[str]:

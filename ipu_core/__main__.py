@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    older = "--optimiser"  # as version 0.1.0 spelt it
+    arguments = [f"--optimizer{word.removeprefix(older)}" if word.startswith(older) else word for word in arguments]
     given = parser.parse_args(arguments)
     try:
         interruption.restore()
@@ -161,7 +163,6 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         parser.add_argument(f"--{field}", type=int, help=f"lm: its {field} (default {usual})")
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(
-        "--optimizer",
         "--optimizer",
         help=f"{_help(DEFAULT.optimizer, OPTIMIZERS)} and options, as in lamb/weight_decay=0.01/clip_norm=1",
     )
@@ -349,7 +350,8 @@ def _from_file(given: argparse.Namespace) -> list[str]:
         raise ValueError(f"{given.config}: {error}") from error
     known = {name.replace("_", "-") for name in vars(given)} - {"command", "run", "config", "name"}
     words = []
-    for name, value in table.items():
+    for key, value in table.items():
+        name = "optimizer" if key == "optimiser" else key  # as version 0.1.0 spelt it
         if name not in known:
             raise ValueError(f"{given.config}: unknown option {name!r}; there are {', '.join(sorted(known))}")
         if name == "model" and (given.name or given.model):

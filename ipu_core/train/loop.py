@@ -355,6 +355,8 @@ class TrainLoop:
         for name, own in self._stepper.identity.items():
             if name in ("loss scale", "control") and name not in meta:
                 continue  # which older files do not say
+            if name == "traced step" and meta.get(name) == self._stepper.prepared.planned.older_digest:
+                continue
             if (other := meta.get(name)) != own:
                 raise ValueError(f"{path} is of a run with {unlike(name, str(other), own)}")
         self.restore(arrays, meta["step"], meta.get("history"))

@@ -32,6 +32,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.spelling import respelled
 from ipu_core.placement.orders import RULE, OrderRule, Orders
 from ipu_core.train.arguments import (
     check_engine,
@@ -259,10 +260,11 @@ class Execution:
             raise TypeError(f"streamed must be names such as 'params.*', not {shown(unnamed[0])}")
         if not all(names):
             raise ValueError("streamed must be names such as 'params.*', not ''; () is nothing")
+        own = respelled(names, "streamed").values()
         _keep(
             self,
             target=_target(self.target),
-            streamed=tuple(sorted(set(names))),  # a place is streamed or not: neither order nor number says more
+            streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
             recompute=check_share(self.recompute),

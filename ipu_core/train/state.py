@@ -19,6 +19,7 @@ from ipu_core.ir.precision.amax_scales import fitting
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.run.execute import Observer
+from ipu_core.ir.spelling import respelled
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.interrupts import Hold
@@ -99,7 +100,8 @@ class State:
         check_integer("step", step)
         expect(Mapping, arrays=arrays)
         skipped, not_finite = self.steps[-2:] if history is None else _happened(history)
-        arrays, scale = {name: whole_array(array) for name, array in arrays.items()}, self.steps.scale
+        names, scale = respelled(arrays, "the arrays of a state"), self.steps.scale
+        arrays = {names[name]: whole_array(array) for name, array in arrays.items()}
         _check_alike(arrays, self.arrays())
         scale = None if scale is None else scale.restored(arrays)
         leaves, drawn = ({name: arrays[name] for name in own} for own in (self.leaves, self.drawn))

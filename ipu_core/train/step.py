@@ -23,6 +23,7 @@ from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.spelling import older_lines
 from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
@@ -245,6 +246,7 @@ class PlannedStep:
         accumulations: The order of each sum by equation number.
         digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
             all numbers of formats that have no name of lowprec's.
+        older_digest: The same of the words that version 0.1.0 printed: its checkpoints are taken up too.
     """
 
     ideal: Block
@@ -253,6 +255,7 @@ class PlannedStep:
     block: Block
     accumulations: Mapping[int, Accumulation]
     digest: str
+    older_digest: str
 
 
 def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
@@ -277,7 +280,8 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
-    return PlannedStep(ideal, training, execution, block, chosen, hashlib.sha256(words.encode()).hexdigest())
+    digest, older = (hashlib.sha256(text.encode()).hexdigest() for text in (words, older_lines(words)))
+    return PlannedStep(ideal, training, execution, block, chosen, digest, older)
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:

@@ -36,7 +36,7 @@ def spans(equations: Sequence[Equation], readers: Iterable[int]) -> list[list[in
 
 
 def returns(equations: Sequence[Equation], readers: Iterable[int]) -> tuple[list[int], list[list[int]]]:
-    """Those that read a offloaded value where it is made, and those for which it is loaded again, by load."""
+    """Those that read an offloaded value where it is made, and those for which it is loaded again, by load."""
     found = spans(equations, readers)
     here = found.pop(0) if found and not phase(equations[found[0][0]]) else []
     return here, found

@@ -189,9 +189,9 @@ def test_the_printed_form_is_that_which_digests_were_made_of() -> None:
     branch = regions_of(block, Branch)[0][0]
     middle = lines.index(f"  if {branch.flag}, else the state stays as it was:")
     (inside,) = (loop for loop, _ in regions_of(block, Loop))
-    count = len(inside.body.equations) + len(inside.totals)
+    count = len(inside.body.equations) + len(inside.carries)
     assert all(line.startswith("    %") for line in lines[begin + 1 : begin + 1 + count])
-    before, after = inside.totals[-1]
+    before, after = inside.carries[-1]
     assert lines[begin + count] == f"    {before}: {before.type} <- {after}"
     assert not any(line.startswith("    ") for line in lines[begin + 1 + count : middle])
     assert len(lines) == middle + 2 + len(branch.body.equations)
@@ -234,7 +234,7 @@ def broken() -> Iterator[tuple[str, Block, type[InvalidBlock], str]]:
     again = replace(first, number=10_000, outputs=(state,), inputs=(state,), op="absolute")
     yield "defined twice", of_body(equations=(again, *others)), DuplicateDefinition, f"{state} is defined twice"
     yield "no results", looped(replace(loop, outputs=())), WrongType, "a region without results"
-    (before, after), *totals = inner.totals
+    (before, after), *totals = inner.carries
     half = Var(before.name, Type(before.type.shape, float16))
     yield "a total's type", of_loop(carries=((half, after), *totals), body=replace(
         inner.body, inputs=tuple(half if x is before else x for x in inner.body.inputs),
