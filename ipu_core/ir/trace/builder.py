@@ -25,7 +25,6 @@ from ipu_core.ir.block import (
 from ipu_core.ir.bodies import flat, fresh
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
-from ipu_core.ir.spelling import respelled
 from lowprec import FloatFormat
 
 PACKAGE = Path(__file__).parent.parent.parent
@@ -64,8 +63,6 @@ class Builder:
     ) -> Iterator[None]:  # fmt: skip
         """Marks the equations emitted inside; what is not given stays as it is outside."""
         outer = self.scope
-        if role is not None:
-            role = respelled([role], "a role")[role]
         changes = {"role": role, "family": family, "parameter": parameter, "layer": layer}
         self.scope = replace(outer, **{key: value for key, value in changes.items() if value is not None})
         try:

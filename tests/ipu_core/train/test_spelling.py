@@ -11,7 +11,6 @@ from ipu_core import Adam, Execution, TrainLoop, nn
 from ipu_core.__main__ import main
 from ipu_core.ir.block import lines
 from ipu_core.ir.spelling import older_lines, respelled
-from ipu_core.ir.trace.values import scope
 from ipu_core.train import checkpoint
 
 PARAMS = {"w": np.full((4, 2), 0.5, np.float32)}
@@ -59,7 +58,7 @@ def test_checkpoints_of_0_1_0_are_taken_up(engine: str, tmp_path: Path) -> None:
     with pytest.warns(DeprecationWarning, match="the arrays of a state") as said:
         fresh.load(path)
     assert len([each for each in said if each.category is DeprecationWarning]) == 1
-    assert fresh.train(BATCH) == trained.train([BATCH])
+    assert fresh.train(BATCH) == trained.train(BATCH)
 
 
 def test_printed_steps_are_told_as_they_were() -> None:
@@ -68,18 +67,6 @@ def test_printed_steps_are_told_as_they_were() -> None:
     assert "%state.optimiser.first_moment.w" in text
     assert "optimizer" not in text
     assert "iterations" not in text
-
-
-def test_a_role_in_an_optimizer_of_one_s_own_may_be_spelt_so() -> None:
-    class Own(Adam):
-        def update(self, params: Any, gradients: Any, state: Any, lr: Any) -> Any:
-            with nn.scope(gradients, role="optimiser") if hasattr(nn, "scope") else scope(gradients, "optimiser"):
-                doubled = {"w": gradients["w"] * 2.0}
-            return super().update(params, doubled, state, lr)
-
-    with pytest.warns(DeprecationWarning, match="a role: 'optimiser' is spelt 'optimizer' now"):
-        made = TrainLoop(loss, PARAMS, BATCH, optimizer=Own(0.01), precision="fp32.32", engine="direct")
-    assert {e.role for e in made.block.equations} >= {"optimizer", "update"}
 
 
 def test_the_command_and_its_files_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
