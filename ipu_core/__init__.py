@@ -189,7 +189,7 @@ _find = lazy_names(
         "ir.run.execute": "execute",
         "ir.precision.precision": "Precision",
         "ir.precision.rules": "PrecisionRule",
-        "ir.precision.scaling": "OperandScaling",
+        "ir.precision.operand_scaling": "OperandScaling",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "frontends.jax": "JaxModel from_jax",

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.rotations import hadamard
-    from lowprec.scaling.scaled_matmul import scaled_matmul
+    from lowprec.scaling.shared_scale_products import scaled_matmul
     from lowprec.scaling.tensor import ScaledArray, to_scaled
     from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
@@ -179,7 +179,7 @@ _find = lazy_names(
         "values.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",
-        "scaling.products": "scaled_matmul",
+        "scaling.shared_scale_products": "scaled_matmul",
         "scaling.rotations": "hadamard",
         "sums.reduce": "reduce_max reduce_part reduce_sum sum_parts",
         "scaling.tensor": "ScaledArray to_scaled",

@@ -284,7 +284,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
     if any(equation.region is not None for equation in block.equations):
-        raise ValueError("a Block with rounds or a branch cannot be differentiated: differentiate what its body does")
+        raise ValueError("a Block with a loop or a branch cannot be differentiated: differentiate what its body does")
     tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
     inputs = block.inputs[: tree.leaves]
     for var in inputs:

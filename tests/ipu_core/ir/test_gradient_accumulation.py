@@ -1,4 +1,4 @@
-"""Rounds of a Block: the loop on both engines against the same equations run one iteration after the other by hand."""
+"""Gradient accumulation: the loop on both engines against the same equations run one after another by hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def loss(params: Any, batch: Any) -> Any:
 
 
 def block_of(precision: str, count: int, rows: int = 3, optimizer: Optimizer = Lamb(0.01)) -> tuple[Block, list[Array]]:  # noqa: B008  # frozen
-    """A typed step in loop, and inputs for it."""
+    """A typed step in a loop, and inputs for it."""
     rng = np.random.default_rng(count)
     batch = rng.normal(size=(count * rows, 12)).astype(np.float32), rng.integers(0, 5, count * rows).astype(np.int32)
     params = nn.mlp_parameters(3, list(WIDTHS))
@@ -56,8 +56,8 @@ def block_of(precision: str, count: int, rows: int = 3, optimizer: Optimizer = L
 
 def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int, Any]) -> list[Array]:
     """The rounds one after another: a Block of their equations alone, run with keys and parts written out here."""
-    loop, *after = block.equations
-    loop = loop.region
+    equation, *after = block.equations
+    loop = equation.region
     assert isinstance(loop, Loop)
     inside, fed = loop.body.equations, dict(loop.fed)
     later = {x for e in after for x in e.operands} | set(block.outputs)
@@ -106,7 +106,7 @@ def test_both_engines_and_the_declared_arithmetic_do_what_is_done_by_hand(
         assert [x.tobytes() for x in declared] == expected
 
 
-def test_eight_rounds_are_the_eight_unrolled() -> None:
+def test_eight_iterations_are_the_eight_unrolled() -> None:
     for precision in PRECISIONS:
         block, inputs = block_of(precision, 8)
         orders = choose_accumulations(block, OrderRule.of(Target("gc200")))
@@ -171,14 +171,14 @@ def test_the_account_counts_every_round() -> None:
 
 def test_what_is_no_loop_is_refused() -> None:
     block, inputs = block_of("fp32.32", 2)
-    loop, *after = block.equations
-    loop = loop.region
+    equation, *after = block.equations
+    loop = equation.region
     assert isinstance(loop, Loop)
     (old, _), *others = loop.carries
     (_, part), *more = loop.fed
 
     def of(**changes: Any) -> Block:
-        changed = replace(block, equations=(replace(loop, region=replace(loop, **changes)), *after))
+        changed = replace(block, equations=(replace(equation, region=replace(loop, **changes)), *after))
         return closed(changed)
 
     with pytest.raises(UseBeforeDefinition, match="which no equation of the iterations computes"):
@@ -196,16 +196,16 @@ def test_what_is_no_loop_is_refused() -> None:
     def twice(x: Any) -> Any:
         return accumulated_over(lambda t: accumulated_over(lambda s: s + x, x, x, 2) + t, x, x, 2)
 
-    with pytest.raises(ValueError, match="one loop"):
+    with pytest.raises(ValueError, match="only one loop"):
         trace(twice, np.ones(3, np.float32))
     with pytest.raises(ValueError, match="cannot become the number 3"):
         trace(lambda x: accumulated_over(lambda t: 3.0, x, x, 2), np.ones(3, np.float32))
     looped = trace(lambda x: accumulated_over(lambda t: t + x, x, x, 2).sum(), np.ones(3, np.float32))
-    with pytest.raises(ValueError, match="rounds or a branch cannot be differentiated"):
+    with pytest.raises(ValueError, match="a loop or a branch cannot be differentiated"):
         value_and_grad(looped)
 
 
-def test_rounds_are_printed() -> None:
+def test_iterations_are_printed() -> None:
     text = str(block_of("mlperf-bert-pod16", 4)[0])
-    assert "4 loop, each with its part of %batch.0, %batch.1, from zeros:" in text
+    assert "4 iterations, each with its part of %batch.0, %batch.1, from zeros:" in text
     assert "%total.gradients.0.bias: float16[10] <- " in text

@@ -185,7 +185,7 @@ def test_the_printed_form_is_that_which_digests_were_made_of() -> None:
     lines = str(block).splitlines()
     assert lines[0].startswith("block(%state.optimizer.corrections.0: float32[], ")
     assert "%batch.0: float32[4,6], %batch.1: int32[4]" in lines[0]
-    begin = lines.index("  2 rounds, each with its part of %batch.0, %batch.1, from zeros:")
+    begin = lines.index("  2 iterations, each with its part of %batch.0, %batch.1, from zeros:")
     branch = regions_of(block, Branch)[0][0]
     middle = lines.index(f"  if {branch.flag}, else the state stays as it was:")
     (inside,) = (loop for loop, _ in regions_of(block, Loop))
