@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.engine.account import StepAccount
 from ipu_core.engine.memory import MemoryAccount
+from ipu_core.engine.steps import StepAccount
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,9 @@
-"""Equal steps are accounted once: what differs in any way that costs something has an account of its own."""
+"""Equal steps are accounted once: what differs in any way that costs something has a memo key of its own."""
 
 import gc
 import weakref
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 import ipu_core.engine.accountant as accountant_module
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
-from ipu_core.engine import Engine, alike
-from ipu_core.engine.account import StepAccount
+from ipu_core.engine import Engine, remembered
+from ipu_core.engine.steps import StepAccount
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Param, Program, Sequence, Tensor
 from ipu_core.library.elementwise import add_array, elementwise
@@ -124,7 +125,7 @@ def test_every_step_has_the_account_that_it_has_alone() -> None:
     assert len(set(costs)) >= len(STEPS) - 4  # the steps differ, so that one taken for another is seen
 
 
-def test_steps_that_are_alike_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_one_memo_key_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, made = Graph(TARGET), counted(monkeypatch)
     Engine(graph, Sequence(*(step(graph) for step in STEPS[:2] * 3 + STEPS[19:21] * 3)))
     assert sorted(made) == ["account_copy", "account_execute"]
@@ -133,7 +134,7 @@ def test_steps_that_are_alike_are_accounted_once(monkeypatch: pytest.MonkeyPatch
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which accounts are made from here on, where none has been kept."""
     made: list[str] = []
-    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
+    remembered._kept.cache_clear()
     for name in ("account_execute", "account_copy"):
         real = getattr(accountant_module, name)
         monkeypatch.setattr(
@@ -184,7 +185,7 @@ def test_what_is_kept_can_be_written_by_nobody_and_keeps_no_graph(monkeypatch: p
 
 def test_no_more_accounts_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counted(monkeypatch)
-    monkeypatch.setattr(alike, "MOST_KNOWN", 2)
+    monkeypatch.setattr(remembered, "_kept", lru_cache(2)(remembered._kept.__wrapped__))
     built()
     built(op="divide")  # whose copy is known, and takes the place of the addition
     made.clear()
