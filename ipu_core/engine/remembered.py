@@ -38,12 +38,8 @@ class MemoKey:
 
     def _group(self, group: VertexGroup) -> Hashable:
         operands = tuple((name, self._elements(operand)) for name, operand in group.operands.items())
-        return (
-            group.codelet,
-            group.where,
-            operands,
-            tuple((name, _value(param)) for name, param in group.params.items()),
-        )
+        params = tuple((name, _value(param)) for name, param in group.params.items())
+        return group.codelet, group.where, operands, params
 
     def _elements(self, where: Operand | Tensor) -> Hashable:
         return self.variables.setdefault(where.variable, len(self.variables)), _elements(where)

@@ -124,7 +124,7 @@ def _moving(
     """The account of a step that moves the elements of one tensor, in one phase of so many cycles."""
     reads = frozenset[Variable]() if source is None else frozenset([source.variable])
     writes = frozenset[Variable]() if to is None else frozenset([to.variable])
-    defines = frozenset[Variable]() if to is None or not _is_all(to.variable, *_runs(to)) else writes - reads
+    defines = frozenset[Variable]() if to is None or not _is_all(to.variable, *_runs(to)) else writes
     none, sync = Traffic.none(target.tiles), target.sync_cycles
     return StepAccount(name, kind, compute, traffic, none, cycles, sync, memory, reads, writes, defines)
 
