@@ -38,7 +38,7 @@ NOTHING: Mapping[Variable, bool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class ProgramAccount:
     """What programs of one graph cost and need.
 
     Attributes:
@@ -76,7 +76,7 @@ def account(
     *,
     allow_out_of_memory: bool = False,
     codelets_of: CodeletsOf | None = None,
-) -> Account:
+) -> ProgramAccount:
     """Accounts programs that share memory, and checks them.
 
     Args:
@@ -96,7 +96,7 @@ def account(
     if not allow_out_of_memory:
         memory.check()
         p.check_remote_memory(accountant.remote, graph.target)
-    return Account(graph.target, tuple(trees), tuple(accountant.steps), memory)
+    return ProgramAccount(graph.target, tuple(trees), tuple(accountant.steps), memory)
 
 
 class _Accountant:
