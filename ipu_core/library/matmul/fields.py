@@ -12,7 +12,7 @@ from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.matmul.chains import Origin
 from ipu_core.placement.blocks import Segment
-from ipu_core.placement.matmul.geometry import Geometry, Group
+from ipu_core.placement.matmul.geometry import Geometry, TurnGroup
 
 
 class GroupCuts(NamedTuple):
@@ -32,7 +32,7 @@ class GroupCuts(NamedTuple):
         return tuple(runs for _, runs, _ in self.vertex)
 
 
-def group_cuts(grid: Geometry, group: Group) -> GroupCuts:
+def group_cuts(grid: Geometry, group: TurnGroup) -> GroupCuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
     parts, rows, columns, _ = group
     batch = grid.batch.size
@@ -59,7 +59,7 @@ def block_tiles(grid: Geometry, parts: Any, rows: Any, columns: Any, batch: Any 
     return grid.tile(np.asarray(batch) // grid.batch.block, np.asarray(parts), np.asarray(rows), np.asarray(columns))
 
 
-def chain_tiles(grid: Geometry, group: Group) -> Ints:
+def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
     """Tiles of a group of chains, shaped like its vertex axes."""
     rows = group.rows.first + np.arange(group.rows.runs)[:, None]
     columns = group.columns.first + np.arange(group.columns.runs)
@@ -182,7 +182,7 @@ def hold_piece(
     return held, Copy(source, held, name)
 
 
-def held_field(held: Tensor, side: str, cuts: GroupCuts, group: Group) -> Tensor:
+def held_field(held: Tensor, side: str, cuts: GroupCuts, group: TurnGroup) -> Tensor:
     """The field of a group in a held piece."""
     _, across, block, inner, depth = held.strides
     other = group.columns if side == "a" else group.rows
