@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return ".".join(filter(None, (self.layer, layer_of(equation))))
 
 
-class Interpreter:
+class JaxprInterpreter:
     """Runs jaxprs in one trace.
 
     Args:
