@@ -89,7 +89,7 @@ def same_bits(torch: Any, one: Any, other: Any) -> bool:
 
 @contextlib.contextmanager
 def undisturbed(torch: Any, module: Any, *, numbers: bool) -> Iterator[ModuleSnapshot]:
-    """A context after which a module is as it was before, see `Kept`."""
+    """A context after which a module is as it was before, see `ModuleSnapshot`."""
     kept = ModuleSnapshot(torch, module, numbers=numbers)
     try:
         yield kept
