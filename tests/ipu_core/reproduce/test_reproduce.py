@@ -62,7 +62,7 @@ def test_a_verdict_is_of_its_figures() -> None:
     assert [f.holds for f in fixed_point.judged(wrong)] == [True, True]
     assert [f.holds for f in fixed_point.judged({**wrong, "stochastic": [9.4], "nearest": [20]})] == [False, False]
     found = sums.measure((0,), 0.5, silent)
-    far = sums.Measured({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
+    far = sums.SumErrors({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
     assert [f.holds for f in sums.judged(found, 10)] == [True] * 5
     assert [f.holds for f in sums.judged(far, 10)] == [False, True, True, True, False]
 
