@@ -10,7 +10,7 @@ from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.matmul.chains import Origin
+from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.blocks import Segment
 from ipu_core.placement.matmul.geometry import Geometry, TurnGroup
 
@@ -69,7 +69,7 @@ def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
 
-def origin_of(cuts: GroupCuts, group_size: int) -> Origin:
+def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
     """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def origin_of(cuts: GroupCuts, group_size: int) -> Origin:
             if axis == letter:
                 total = total + (np.arange(runs) * step).reshape((-1,) + (1,) * (axes - 1 - position))
         found[letter] = total
-    return Origin(found["m"], found["n"], found["k"] // group_size, found["b"])
+    return BlockPosition(found["m"], found["n"], found["k"] // group_size, found["b"])
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
