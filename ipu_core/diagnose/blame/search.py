@@ -13,7 +13,7 @@ from ipu_core.diagnose.blame.trials import (
     Cost,
     Gap,
     Losses,
-    Run,
+    Trial,
     Trials,
     check_tolerance,
     reference_of,
@@ -122,7 +122,7 @@ class Search:
         """Looks at what is still missing in a run."""
         self._gap = Gap(low, self._reference)
         self._length = self._gap.horizon(self._tolerance)
-        self._known: dict[Switch, tuple[float, Run]] = {}
+        self._known: dict[Switch, tuple[float, Trial]] = {}
 
     @property
     def trimmed(self) -> Precision | None:
