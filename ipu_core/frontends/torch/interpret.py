@@ -15,7 +15,7 @@ import numpy as np
 from ipu_core.frontends.torch.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.torch.operations import OPERATIONS, PIECES, VIEWS, WRITES
 from ipu_core.frontends.torch.operations.call import NodeCall, in_order
-from ipu_core.frontends.torch.slots import Slot, View, read
+from ipu_core.frontends.torch.slots import Slot, TensorView, read
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.values import Traced, Value, broadcast, shape_of
@@ -135,7 +135,7 @@ class Interpreter:
             return [Slot(x, self._piece(node, base, args, i) if pieces else None) for i, x in enumerate(result)]
         return Slot(result, self._view(node, base, args, *VIEWS[name]) if base and name in VIEWS else None)
 
-    def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> View:
+    def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> TensorView:
         """How the result of an operation shows its first operand."""
         call = NodeCall(node, self._builder)
 
@@ -145,9 +145,9 @@ class Interpreter:
         def written(value: Value, new: Value) -> Value:
             return put(call, self._value(value), self._value(new), *args[1:])
 
-        return View(base, shown, written if put else None)
+        return TensorView(base, shown, written if put else None)
 
-    def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> View:
+    def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> TensorView:
         """How one of several results shows the first operand."""
         assert base is not None
         function, _ = counterpart(node)
