@@ -44,7 +44,7 @@ from ipu_core.train.arguments import (
 from ipu_core.train.keywords import (
     ArithmeticOptions,
     ExecutionOptions,
-    Options,
+    LoopOptions,
     PredictionOptions,
     TrainingOptions,
     takes,
@@ -301,7 +301,7 @@ takes(ExecutionOptions, Execution)(Execution.__init__)
 
 
 def options_of(
-    training: Training | None = None, execution: Execution | None = None, **options: Unpack[Options]
+    training: Training | None = None, execution: Execution | None = None, **options: Unpack[LoopOptions]
 ) -> tuple[Training, Execution]:
     """The two values that a call was given as such, or by keywords; `target` fills figures, family and adder.
 
