@@ -28,7 +28,7 @@ class BlockPosition(NamedTuple):
     first_group: Any = 0
     batch: Any = 0
 
-    def at_first(self, axis: int, axes: int) -> "Origin":
+    def at_first(self, axis: int, axes: int) -> "BlockPosition":
         """The places of the vertices at index 0 of a vertex axis."""
         return BlockPosition(*(first_along(value, axis, axes) for value in self))
 

@@ -124,9 +124,12 @@ def test_the_walk_meets_every_equation_once_in_its_region() -> None:
     )
     ends = [0, len(inside[0]), len(every) - len(inside[1]), len(every)]
     assert runs_of(block) == (
-        EquationSpan(0, 0, ()), EquationSpan(0, ends[1], (loop,)), EquationSpan(ends[1], ends[2], ()), EquationSpan(ends[2], ends[3], (branch,)),
+        EquationSpan(0, 0, ()),
+        EquationSpan(0, ends[1], (loop,)),
+        EquationSpan(ends[1], ends[2], ()),
+        EquationSpan(ends[2], ends[3], (branch,)),
         EquationSpan(ends[3], ends[3], ()),
-    )  # fmt: skip
+    )
     steps = steps_of(block)
     assert [type(step) for step in steps] == [EquationSpan, RegionSpan, EquationSpan, RegionSpan, EquationSpan]
     assert [step[:] for _, step in regions_of(block, Region)] == [step[:] for step in steps[1::2]]
