@@ -8,7 +8,7 @@ A call that trains takes both, and the keywords that are their fields as sugar::
 
 `options_of` is the one parser. It refuses unknown names, and a value beside one of its own keywords; it alone knows
 that `target=` says the figures of an Execution and, where no Training is given, that one's family and adder.
-`SharedOptions` (beside `LoopOptions` in `train.keywords`) are those without `precision`, of calls that train in several::
+`SharedOptions` (beside `LoopOptions` in `train.keywords`) are those without `precision`, of calls with several::
 
     training, execution = options_of(precision=names[0], **options)
     for name in names:
