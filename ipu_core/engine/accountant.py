@@ -24,7 +24,7 @@ from ipu_core.engine.steps import (
     account_overlap,
     account_sync,
 )
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of, is_dynamic, outline
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While, counts_of, is_dynamic, outline
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -198,10 +198,10 @@ class _Accountant:
     def _control(self, program: p.Repeat | p.RepeatWhile | p.If | p.Switch) -> Tree:
         match program:
             case p.Repeat(count, body):
-                return Loop(count, self.tree(body))
+                return Repeated(count, self.tree(body))
             case p.RepeatWhile(condition, predicate, body):
                 return While(self.tree(condition), self._own(predicate), self.tree(body))
             case p.If(predicate, then, otherwise):
-                return Branch(self._own(predicate), (self.tree(then), self.tree(otherwise)))
+                return Choice(self._own(predicate), (self.tree(then), self.tree(otherwise)))
             case p.Switch(control, cases, default):
-                return Branch(self._own(control), tuple(self.tree(case) for case in (*cases.values(), default)))
+                return Choice(self._own(control), tuple(self.tree(case) for case in (*cases.values(), default)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ipu_core.chip.integers import Ints
 from ipu_core.engine.steps import StepAccount
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -279,7 +279,7 @@ def _forward(
             for part in parts:
                 written = _forward(part, written, carry, after, points)
             return written
-        case Loop(_, body):
+        case Repeated(_, body):
             if carry:
                 written = _forward(body, written, carry, after, [])
             return _forward(body, written, carry, after, points)
@@ -287,7 +287,7 @@ def _forward(
             if carry:
                 written = _forward(tree.body, _forward(tree.condition, written, carry, after, []), carry, after, [])
             return _forward(tree.body, _forward(tree.condition, written, carry, after, points), carry, after, points)
-        case Branch():
+        case Choice():
             result = written
             for option in reversed(tree.options):  # the order in which the backward pass lists them
                 result |= _forward(option, written, carry, after, points)
@@ -302,7 +302,7 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
             for part in reversed(parts):
                 out = _backward(part, out, record, leaf)
             return out
-        case Loop(count, body):
+        case Repeated(count, body):
             if count > 1:  # what the next round needs lives on from this one
                 out |= _backward(body, out, False, leaf)
             return _backward(body, out, record, leaf)
@@ -311,7 +311,7 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
             out |= _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), False, leaf)
             start = _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), record, leaf)
             return _backward(tree.condition, out | start | bit, record, leaf)
-        case Branch():
+        case Choice():
             masks = [_backward(option, out, record, leaf) for option in tree.options]
             result = 1 << tree.predicate.number
             for mask in masks:
