@@ -13,7 +13,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.engine.bind import unbound
 from ipu_core.engine.memory import MemoryAccount, account_memory
-from ipu_core.engine.profile import Profile, make_profile
+from ipu_core.engine.profile import Profile, Step
 from ipu_core.engine.races import check_races
 from ipu_core.engine.remembered import Memo
 from ipu_core.engine.steps import (
@@ -64,9 +64,9 @@ class ProgramAccount:
         """
         tree = self.trees[program]
         counts = counts_of(tree, len(self.steps), holds)
-        lines = outline(tree, [step.name for step in self.steps])
-        known = measured or not is_dynamic(tree)
-        return make_profile(self.target, program, self.steps, counts, self.memory, known, lines)
+        listed = tuple(Step(step, count) for step, count in zip(self.steps, counts, strict=True) if count)
+        lines = tuple(outline(tree, [step.name for step in self.steps]))
+        return Profile(self.target, program, listed, self.memory, measured or not is_dynamic(tree), lines)
 
 
 def account(

@@ -1,6 +1,6 @@
 """The memory account: what lives when (liveness), bytes per tile by category, the peak, and what fills it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -96,11 +96,6 @@ class MemoryAccount:
             raise OutOfTileMemory(self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step)
 
 
-def bytes_on_tiles(variable: Variable, tiles: int) -> Ints:
-    """Bytes of a variable on each tile."""
-    return variable.mapping.elements_per_tile(tiles) * variable.dtype.itemsize
-
-
 def account_memory(
     graph: Graph,
     trees: Sequence[Tree],
@@ -110,14 +105,15 @@ def account_memory(
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
     tiles = graph.target.tiles
-    kept = sum(1 << v.number for v in graph.variables if not v.temporary)
+    kept = _mask(v for v in graph.variables if not v.temporary)
     points: list[ProgramPoint] = []
     early = kept
     for tree in trees:
         found, read_early = live_points(tree, steps, kept)
         points += found
         early |= read_early
-    sizes = np.array([bytes_on_tiles(v, tiles) for v in graph.variables], np.int64).reshape(-1, tiles)
+    held = [v.mapping.elements_per_tile(tiles) * v.dtype.itemsize for v in graph.variables]
+    sizes = np.array(held, np.int64).reshape(-1, tiles)
     (fixed,) = _bits([early], len(graph.variables))
     constant = np.array([v.constant for v in graph.variables], bool)
     padded = ceil_div(sizes, _GRAIN) * _GRAIN
@@ -153,7 +149,10 @@ def account_memory(
         shown,
         tuple(item for item in largest if item[1]),
         steps[points[at].step].name if points else "",
-        _lifetimes(points, steps, base, passing),
+        tuple(
+            Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
+            for point, row in zip(points, base + passing, strict=True)
+        ),
         int(padded[moving].sum()),
         graph.target.tile_memory,
         sum(buffer.nbytes for buffer in remote),
@@ -189,16 +188,6 @@ def _bits(masks: Sequence[int], number: int) -> Flags:
     size = ceil_div(number, 8)
     data = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8)
     return np.unpackbits(data.reshape(len(masks), size), axis=1, count=number, bitorder="little").astype(bool)
-
-
-def _lifetimes(
-    points: Sequence[ProgramPoint], steps: Sequence[StepAccount], base: Ints, passing: Ints
-) -> tuple[Lifetime, ...]:
-    total = base + passing
-    return tuple(
-        Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
-        for point, row in zip(points, total, strict=True)
-    )
 
 
 def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:
@@ -312,15 +301,11 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
             start = _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), record, leaf)
             return _backward(tree.condition, out | start | bit, record, leaf)
         case Choice():
-            masks = [_backward(option, out, record, leaf) for option in tree.options]
             result = 1 << tree.predicate.number
-            for mask in masks:
-                result |= mask
+            for option in tree.options:
+                result |= _backward(option, out, record, leaf)
             return result
 
 
-def _mask(variables: frozenset[Variable]) -> int:
-    mask = 0
-    for variable in variables:
-        mask |= 1 << variable.number
-    return mask
+def _mask(variables: Iterable[Variable]) -> int:
+    return sum(1 << variable.number for variable in variables)

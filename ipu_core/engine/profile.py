@@ -227,20 +227,6 @@ class Profile:
         return "\n".join(rows)
 
 
-def make_profile(
-    target: Target,
-    program: int,
-    steps: Sequence[StepAccount],
-    counts: Sequence[int],
-    memory: MemoryAccount,
-    measured: bool,
-    outline: Sequence[tuple[int, str]] = (),
-) -> Profile:
-    """A profile of the steps that the program contains."""
-    listed = tuple(Step(account, count) for account, count in zip(steps, counts, strict=True) if count)
-    return Profile(target, program, listed, memory, measured, tuple(outline))
-
-
 def _step_json(step: Step) -> dict[str, Any]:
     account = step.account
     return {
