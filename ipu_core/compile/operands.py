@@ -1,9 +1,10 @@
 """Equations as a plan takes them: operands and how they lie, sizes of sums."""
 
 from ipu_core.chip.target import Target
-from ipu_core.compile.aliasing import operand_tensors
-from ipu_core.ir.block import Block, Equation
+from ipu_core.graph.tensor import Tensor, Variable, element_type
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.convolution import place_of
+from ipu_core.ir.lifetimes import StridedView, lifetimes
 from ipu_core.ir.ops import DOTS
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
 from ipu_core.placement.convolution import Convolution
@@ -16,9 +17,17 @@ def sizes(equation: Equation) -> Sizes:
     return product_sizes(*shapes) if equation.op in DOTS else sum_sizes(shapes[0], equation.params["axis"])
 
 
+def seen(var: Var, view: StridedView, memory: Variable) -> Tensor:
+    """A value as a tensor of the variable in whose memory it lies."""
+    return Tensor(memory, view.offset, var.type.shape, view.strides)
+
+
 def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
     """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max."""
-    tensors = operand_tensors(block, equation)[:2]
+    views = lifetimes(block).views
+    roots = {var: views[var].root for var in equation.operands[:2]}
+    memory = {root: Variable(0, root.name, *element_type(root.type.format), root.type.shape) for root in roots.values()}
+    tensors = [seen(var, views[var], memory[roots[var]]) for var in equation.operands[:2]]
     if equation.op in DOTS:
         return product_sides(target, *tensors)
     return [sum_side(target, tensors[0], equation.params["axis"])]

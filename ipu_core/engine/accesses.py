@@ -36,6 +36,10 @@ class AccessedSets:
     run_starts: Ints
     run_lengths: Ints
 
+    def columns(self, before: int) -> tuple[Ints, ...]:
+        """All of them, with sets numbered from `before`."""
+        return self.tiles, self.vertices, self.which + before, self.run_set + before, self.run_starts, self.run_lengths
+
     @property
     def number(self) -> int:
         """How many sets."""
@@ -90,7 +94,7 @@ class Access(NamedTuple):
 
 
 def accesses_of(groups: Sequence[VertexGroup], join: Callable[[Sequence[Access]], AccessedSets]) -> Accesses:
-    """Everything that groups access; `join` is `joined_sets`, or knows what it gave for others alike."""
+    """Everything that groups access; `join` is `joined_sets`, or remembers what that gave."""
     reads: dict[Variable, list[Access]] = {}
     writes: dict[Variable, list[Access]] = {}
     first = 0
@@ -119,22 +123,15 @@ def joined_sets(accesses: Sequence[Access]) -> AccessedSets:
     if len(parts) == 1:
         return parts[0]
     base = np.cumsum([0, *(part.number for part in parts)])
-    return AccessedSets(
-        np.concatenate([part.tiles for part in parts]),
-        np.concatenate([part.vertices for part in parts]),
-        np.concatenate([part.which + before for part, before in zip(parts, base, strict=False)]),
-        np.concatenate([part.run_set + before for part, before in zip(parts, base, strict=False)]),
-        np.concatenate([part.run_starts for part in parts]),
-        np.concatenate([part.run_lengths for part in parts]),
-    )
+    columns = zip(*(part.columns(int(before)) for part, before in zip(parts, base, strict=False)), strict=True)
+    return AccessedSets(*map(np.concatenate, columns))
 
 
 def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[Access, Ints]]) -> AccessedSets:
     offsets, which = numbered(np.concatenate([at for _, at in members]))
     starts, lengths = axis_runs(inner)
     if not starts.size:
-        empty = np.zeros(0, np.int64)
-        return AccessedSets(empty, empty, empty, empty, empty, empty)
+        return AccessedSets(*[np.zeros(0, np.int64)] * 6)
     return AccessedSets(
         np.concatenate([access.tiles for access, _ in members]),
         np.concatenate([access.vertices for access, _ in members]),
@@ -150,8 +147,7 @@ def _indexed(access: Access) -> AccessedSets:
     indices = access.operand.indices
     count = access.group.vertices
     if indices is None or indices.size == 0:
-        empty = np.zeros(0, np.int64)
-        return AccessedSets(empty, empty, empty, empty, empty, empty)
+        return AccessedSets(*[np.zeros(0, np.int64)] * 6)
     size = access.operand.variable.size + 1  # one more: runs never join from one vertex to the next
     rows = np.arange(count, dtype=np.int64)[:, None] * size
     line = distinct((rows + indices.reshape(count, -1)).ravel())

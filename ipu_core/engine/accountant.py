@@ -11,15 +11,20 @@ from types import MappingProxyType
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
-from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
-from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import unbound
 from ipu_core.engine.memory import MemoryAccount, account_memory
-from ipu_core.engine.moves import Moves
-from ipu_core.engine.overlap import account_overlap
-from ipu_core.engine.profile import Profile, make_profile
+from ipu_core.engine.profile import Profile, Step
 from ipu_core.engine.races import check_races
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of, is_dynamic, outline
+from ipu_core.engine.remembered import Memo
+from ipu_core.engine.steps import (
+    StepAccount,
+    account_copy,
+    account_execute,
+    account_host,
+    account_overlap,
+    account_sync,
+)
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While, counts_of, is_dynamic, outline
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -33,7 +38,7 @@ NOTHING: Mapping[Variable, bool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class ProgramAccount:
     """What programs of one graph cost and need.
 
     Attributes:
@@ -59,9 +64,9 @@ class Account:
         """
         tree = self.trees[program]
         counts = counts_of(tree, len(self.steps), holds)
-        lines = outline(tree, [step.name for step in self.steps])
-        known = measured or not is_dynamic(tree)
-        return make_profile(self.target, program, self.steps, counts, self.memory, known, lines)
+        listed = tuple(Step(step, count) for step, count in zip(self.steps, counts, strict=True) if count)
+        lines = tuple(outline(tree, [step.name for step in self.steps]))
+        return Profile(self.target, program, listed, self.memory, measured or not is_dynamic(tree), lines)
 
 
 def account(
@@ -71,7 +76,7 @@ def account(
     *,
     allow_out_of_memory: bool = False,
     codelets_of: CodeletsOf | None = None,
-) -> Account:
+) -> ProgramAccount:
     """Accounts programs that share memory, and checks them.
 
     Args:
@@ -91,7 +96,7 @@ def account(
     if not allow_out_of_memory:
         memory.check()
         p.check_remote_memory(accountant.remote, graph.target)
-    return Account(graph.target, tuple(trees), tuple(accountant.steps), memory)
+    return ProgramAccount(graph.target, tuple(trees), tuple(accountant.steps), memory)
 
 
 class _Accountant:
@@ -108,7 +113,7 @@ class _Accountant:
         self.steps: list[StepAccount] = []
         self.groups: list[VertexGroup] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}
-        self._accounts, self._moves = Accounts(graph.target, control), Moves(graph.target)
+        self._memo = Memo(graph.target, control)
         self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
         self._leaves: dict[ComputeSet, Leaf] = {}
 
@@ -157,15 +162,15 @@ class _Accountant:
                 self._own(operand)
             self.groups += groups
             make = partial(self._checked, compute_set, groups)
-            self._leaves[compute_set] = self._leaf(self._accounts.of_groups(compute_set.name, groups, make))
+            self._leaves[compute_set] = self._leaf(self._memo.account(compute_set.name, groups, make))
         return self._leaves[compute_set]
 
     def _checked(self, compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> StepAccount:
         """The account of a compute set, which has no races."""
-        accesses = self._moves.accesses(groups)
+        accesses = self._memo.accesses(groups)
         check_races(compute_set, groups, accesses)
         vertices = list(zip(groups, self._codelets_of(compute_set, groups), strict=True))
-        return account_execute(compute_set, vertices, accesses, self._moves, self.target)
+        return account_execute(compute_set.name, vertices, accesses, self._memo.traffic(accesses), self.target)
 
     def _unbound(self, _: ComputeSet, groups: Sequence[VertexGroup]) -> list[Codelet]:
         return [unbound(group, self.target, self.control) for group in groups]
@@ -174,7 +179,7 @@ class _Accountant:
         source, destination = self._own(copy.source), self._own(copy.destination)
         name = copy.name or f"copy {source.name} -> {destination.name}"
         make = partial(account_copy, name, copy, self.target)
-        return self._leaf(self._accounts.of_copy(name, copy.source, copy.destination, make))
+        return self._leaf(self._memo.account(name, (copy.source, copy.destination), make))
 
     def _transfer(self, program: p.StreamCopy | p.RemoteLoad | p.RemoteStore) -> Leaf:
         variable = self._own(program.tensor)
@@ -193,10 +198,10 @@ class _Accountant:
     def _control(self, program: p.Repeat | p.RepeatWhile | p.If | p.Switch) -> Tree:
         match program:
             case p.Repeat(count, body):
-                return Loop(count, self.tree(body))
+                return Repeated(count, self.tree(body))
             case p.RepeatWhile(condition, predicate, body):
                 return While(self.tree(condition), self._own(predicate), self.tree(body))
             case p.If(predicate, then, otherwise):
-                return Branch(self._own(predicate), (self.tree(then), self.tree(otherwise)))
+                return Choice(self._own(predicate), (self.tree(then), self.tree(otherwise)))
             case p.Switch(control, cases, default):
-                return Branch(self._own(control), tuple(self.tree(case) for case in (*cases.values(), default)))
+                return Choice(self._own(control), tuple(self.tree(case) for case in (*cases.values(), default)))

@@ -10,7 +10,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
 from ipu_core.engine.streams import HostEnds
-from ipu_core.engine.tree import Branch, Interleaved, Loop, Series, Tree, While
+from ipu_core.engine.tree import Choice, Interleaved, Repeated, Series, Tree, While
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
@@ -107,17 +107,17 @@ class Compiler:
 
     def _control(self, program: p.Program, tree: Tree, depth: int) -> Callable[[], None]:
         match program, tree:
-            case p.Repeat(count, body, True), Loop(_, inner):
+            case p.Repeat(count, body, True), Repeated(_, inner):
                 return _repeat_runs(count, self.calls(body, inner, depth), self.cell)
-            case p.Repeat(count, body), Loop(_, inner):
+            case p.Repeat(count, body), Repeated(_, inner):
                 return _repeat(count, self.calls(body, inner, depth + 1), self.cell, depth)
             case p.RepeatWhile(condition, predicate, body), While(test, _, inner):
                 checks, calls = self.calls(condition, test, depth + 1), self.calls(body, inner, depth + 1)
                 return _repeat_while(tree, checks, self._truth(predicate), calls, self.cell, depth)
-            case p.If(predicate, then, otherwise), Branch():
+            case p.If(predicate, then, otherwise), Choice():
                 truth = self._truth(predicate)
                 return self._branch(tree, (then, otherwise), lambda: 0 if truth() else 1, depth)
-            case p.Switch(control, cases, default), Branch():
+            case p.Switch(control, cases, default), Choice():
                 numbers, read = {case: i for i, case in enumerate(cases)}, self._scalar(control)
                 return self._branch(tree, (*cases.values(), default), lambda: numbers.get(read(), len(numbers)), depth)
         raise TypeError(f"{program!r} has no steps like {tree!r}")
@@ -127,7 +127,7 @@ class Compiler:
         return lambda: bool(values[at])
 
     def _branch(
-        self, branch: Branch, options: Sequence[p.Program], choose: Callable[[], int], depth: int
+        self, branch: Choice, options: Sequence[p.Program], choose: Callable[[], int], depth: int
     ) -> Callable[[], None]:
         lists = [self.calls(option, tree, depth) for option, tree in zip(options, branch.options, strict=True)]
 

@@ -77,7 +77,9 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
 
     pairs = distinct(sets.tiles * count + sets.which)
     listener, wanted = pairs // count, pairs % count
-    local = _lookup(holders, held, wanted * tiles + listener)
+    mine = wanted * tiles + listener
+    at = np.minimum(np.searchsorted(holders, mine), holders.size - 1)
+    local = np.where(holders[at] == mine, held[at], 0)
     foreign = sizes[wanted] - local
     if not foreign.any():
         return Traffic.none(tiles)
@@ -127,12 +129,6 @@ def _disjoint(sets: AccessedSets) -> bool:
     order = np.argsort(sets.run_starts, kind="stable")
     starts = sets.run_starts[order]
     return bool((starts[1:] >= (starts + sets.run_lengths[order])[:-1]).all())
-
-
-def _lookup(keys: Ints, values: Ints, wanted: Ints) -> Ints:
-    """values[i] where keys[i] == wanted (keys ascend), else 0."""
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return np.where(keys[at] == wanted, values[at], 0)
 
 
 def _joint_runs(source: Tensor, destination: Tensor) -> tuple[Ints, Ints, int]:

@@ -1,15 +1,15 @@
-"""The memory account: bytes per tile by category, what lives when, the peak, and what fills it."""
+"""The memory account: what lives when (liveness), bytes per tile by category, the peak, and what fills it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.chip.integers import Ints
-from ipu_core.engine.account import StepAccount
-from ipu_core.engine.liveness import ProgramPoint, live_points
-from ipu_core.engine.tree import Tree
+from ipu_core.engine.steps import StepAccount
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -24,6 +24,13 @@ _GRAIN = 8  # bytes; a variable's part on a tile begins at a 64-bit word
 _POINTER = 4  # bytes of vertex state per scalar field or parameter, and per vertex [modelled]
 _VECTOR = 8  # bytes of vertex state per field with axes: pointer and length [modelled]
 _LARGEST = 5  # variables named at the peak
+
+
+class ProgramPoint(NamedTuple):
+    """A step at one point of the program with the variables that live there, as a bit mask of their numbers."""
+
+    step: int
+    live: int
 
 
 @dataclass(frozen=True)
@@ -89,11 +96,6 @@ class MemoryAccount:
             raise OutOfTileMemory(self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step)
 
 
-def bytes_on_tiles(variable: Variable, tiles: int) -> Ints:
-    """Bytes of a variable on each tile."""
-    return variable.mapping.elements_per_tile(tiles) * variable.dtype.itemsize
-
-
 def account_memory(
     graph: Graph,
     trees: Sequence[Tree],
@@ -103,15 +105,16 @@ def account_memory(
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
     tiles = graph.target.tiles
-    kept = sum(1 << v.number for v in graph.variables if not v.temporary)
+    kept = _mask(v for v in graph.variables if not v.temporary)
     points: list[ProgramPoint] = []
     early = kept
     for tree in trees:
         found, read_early = live_points(tree, steps, kept)
         points += found
         early |= read_early
-    sizes = np.array([bytes_on_tiles(v, tiles) for v in graph.variables], np.int64).reshape(-1, tiles)
-    fixed = np.array([bool(early >> v.number & 1) for v in graph.variables], bool)
+    held = [v.mapping.elements_per_tile(tiles) * v.dtype.itemsize for v in graph.variables]
+    sizes = np.array(held, np.int64).reshape(-1, tiles)
+    (fixed,) = _bits([early], len(graph.variables))
     constant = np.array([v.constant for v in graph.variables], bool)
     padded = ceil_div(sizes, _GRAIN) * _GRAIN
     always = {
@@ -122,8 +125,8 @@ def account_memory(
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
-    live = _bits([point.live for point in points], len(graph.variables))[:, moving]
-    passing = _living(live, padded[moving])
+    live = _bits([point.live for point in points], len(graph.variables))
+    passing = _living(live[:, moving], padded[moving])
     for row, point in zip(passing, points, strict=True):
         for by_tile in steps[point.step].memory.values():
             row += by_tile
@@ -131,10 +134,14 @@ def account_memory(
     peak = base + passing.max(axis=0, initial=0)
     tile = int(peak.argmax())
     at = int(passing[:, tile].argmax()) if points else -1
-    during = _during(points[at], steps, graph.variables, fixed, padded, tile) if points else {}
-    shown = {name: int(by_tile[tile]) for name, by_tile in always.items()} | during
-    alive = [v for v in graph.variables if fixed[v.number] or (points and points[at].live >> v.number & 1)]
-    largest = sorted(((v.name, int(sizes[v.number, tile])) for v in alive), key=lambda item: -item[1])
+    shown, alive = {name: int(by_tile[tile]) for name, by_tile in always.items()}, fixed
+    if points:
+        alive = fixed | live[at]
+        shown["temporaries"] = int(padded[alive & ~fixed, tile].sum())
+        shown |= {name: int(by_tile[tile]) for name, by_tile in steps[points[at].step].memory.items()}
+    largest = sorted(
+        ((v.name, int(sizes[v.number, tile])) for v in graph.variables if alive[v.number]), key=lambda item: -item[1]
+    )
     return MemoryAccount(
         always,
         peak,
@@ -142,14 +149,15 @@ def account_memory(
         shown,
         tuple(item for item in largest if item[1]),
         steps[points[at].step].name if points else "",
-        _lifetimes(points, steps, base, passing),
+        tuple(
+            Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
+            for point, row in zip(points, base + passing, strict=True)
+        ),
         int(padded[moving].sum()),
         graph.target.tile_memory,
         sum(buffer.nbytes for buffer in remote),
         graph.target.streaming_memory,
-        _unstreamed(
-            base, passing, padded, _bits([point.live for point in points], len(graph.variables)), fixed, remote
-        ),
+        _unstreamed(base, passing, padded, live, fixed, remote),
     )
 
 
@@ -182,30 +190,6 @@ def _bits(masks: Sequence[int], number: int) -> Flags:
     return np.unpackbits(data.reshape(len(masks), size), axis=1, count=number, bitorder="little").astype(bool)
 
 
-def _during(
-    point: ProgramPoint,
-    steps: Sequence[StepAccount],
-    variables: Sequence[Variable],
-    fixed: Flags,
-    padded: Ints,
-    tile: int,
-) -> dict[str, int]:
-    """Bytes by category that live on one tile at one point and not always."""
-    live = [v.number for v in variables if not fixed[v.number] and point.live >> v.number & 1]
-    passing = {name: int(by_tile[tile]) for name, by_tile in steps[point.step].memory.items()}
-    return {"temporaries": int(padded[live, tile].sum()), **passing}
-
-
-def _lifetimes(
-    points: Sequence[ProgramPoint], steps: Sequence[StepAccount], base: Ints, passing: Ints
-) -> tuple[Lifetime, ...]:
-    total = base + passing
-    return tuple(
-        Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
-        for point, row in zip(points, total, strict=True)
-    )
-
-
 def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     """Pointers, lengths and parameters of every vertex on its tile."""
     total = np.zeros(tiles, np.int64)
@@ -225,3 +209,103 @@ def _code(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     for codelet, where in used.items():
         total += where * codelet.code_bytes
     return total
+
+
+def live_points(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[list[ProgramPoint], int]:
+    """Which variables hold something that is still needed, at every point of a program.
+
+    A variable lives where an earlier step of this run may have written it and a later one needs it (a variable written
+    piece by piece lives from its first piece on). Masks have bit `variable.number` set.
+
+    Args:
+        tree: the program.
+        steps: accounts by step number.
+        at_end: variables that must live on after the program.
+
+    Returns:
+        The points in program order, and the variables that are read before this program wrote them.
+    """
+    writes = [_mask(step.writes) for step in steps]
+    forgets = [~_mask(step.defines - step.writes) for step in steps]
+    uses = [_mask(step.reads) for step in steps]
+    defines = [_mask(step.defines) for step in steps]
+    needed: list[ProgramPoint] = []
+
+    def needed_before(step: int, after: int, record: bool) -> int:
+        before = (after & ~defines[step]) | uses[step]
+        if record:
+            needed.append(ProgramPoint(step, before | after))
+        return before
+
+    _backward(tree, at_end, True, needed_before)
+    first: list[ProgramPoint] = []
+    later: list[ProgramPoint] = []
+
+    def written_after(step: int, written: int) -> int:
+        return (written | writes[step]) & forgets[step]
+
+    _forward(tree, 0, False, written_after, first)
+    _forward(tree, 0, True, written_after, later)
+    early = 0
+    for point in first:
+        early |= uses[point.step] & ~point.live
+    points = [
+        ProgramPoint(need.step, (need.live & held.live) | writes[need.step] | uses[need.step])
+        for need, held in zip(reversed(needed), later, strict=True)
+    ]
+    return points, early
+
+
+def _forward(
+    tree: Tree, written: int, carry: bool, after: Callable[[int, int], int], points: list[ProgramPoint]
+) -> int:
+    """Records what may have been written before each step; with `carry`, also by earlier iterations of a loop."""
+    match tree:
+        case Leaf(step):
+            points.append(ProgramPoint(step, written))
+            return after(step, written)
+        case Series(parts):
+            for part in parts:
+                written = _forward(part, written, carry, after, points)
+            return written
+        case Repeated(_, body):
+            if carry:
+                written = _forward(body, written, carry, after, [])
+            return _forward(body, written, carry, after, points)
+        case While():
+            if carry:
+                written = _forward(tree.body, _forward(tree.condition, written, carry, after, []), carry, after, [])
+            return _forward(tree.body, _forward(tree.condition, written, carry, after, points), carry, after, points)
+        case Choice():
+            result = written
+            for option in reversed(tree.options):  # the order in which the backward pass lists them
+                result |= _forward(option, written, carry, after, points)
+            return result
+
+
+def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool], int]) -> int:
+    match tree:
+        case Leaf(step):
+            return leaf(step, out, record)
+        case Series(parts):
+            for part in reversed(parts):
+                out = _backward(part, out, record, leaf)
+            return out
+        case Repeated(count, body):
+            if count > 1:  # what the next iteration needs lives on from this one
+                out |= _backward(body, out, False, leaf)
+            return _backward(body, out, record, leaf)
+        case While():
+            bit = 1 << tree.predicate.number
+            out |= _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), False, leaf)
+            start = _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), record, leaf)
+            return _backward(tree.condition, out | start | bit, record, leaf)
+        case Choice():
+            result = 1 << tree.predicate.number
+            for option in tree.options:
+                result |= _backward(option, out, record, leaf)
+            return result
+
+
+def _mask(variables: Iterable[Variable]) -> int:
+    return sum(1 << variable.number for variable in variables)

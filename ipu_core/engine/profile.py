@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.engine.account import StepAccount
 from ipu_core.engine.memory import MemoryAccount
+from ipu_core.engine.steps import StepAccount
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,20 +225,6 @@ class Profile:
             *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
         ]
         return "\n".join(rows)
-
-
-def make_profile(
-    target: Target,
-    program: int,
-    steps: Sequence[StepAccount],
-    counts: Sequence[int],
-    memory: MemoryAccount,
-    measured: bool,
-    outline: Sequence[tuple[int, str]] = (),
-) -> Profile:
-    """A profile of the steps that the program contains."""
-    listed = tuple(Step(account, count) for account, count in zip(steps, counts, strict=True) if count)
-    return Profile(target, program, listed, memory, measured, tuple(outline))
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -33,17 +33,10 @@ def as_elements(what: str, values: Any, fmt: FloatFormat | str, shape: tuple[int
         return np.asarray(astype(given if given.dtype.kind != "b" else given.astype(np.int8), fmt))
     if given.dtype.kind not in "biu":
         raise TypeError(f"{what} takes {dtype}, not {given.dtype}")
-    if given.size and (
-        int(given.min()) < int(_limit(dtype, low=True)) or int(given.max()) > int(_limit(dtype, low=False))
-    ):
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if given.size and (int(given.min()) < least or int(given.max()) > most):
         raise ValueError(f"{what}: values {given.min()}..{given.max()} do not fit {dtype}")
     return given.astype(dtype)
-
-
-def _limit(dtype: np.dtype[Any], *, low: bool) -> int:
-    if dtype.kind == "b":
-        return 0 if low else 1
-    return int(np.iinfo(dtype).min if low else np.iinfo(dtype).max)
 
 
 class HostEnds:

@@ -28,7 +28,7 @@ class Interleaved(Series):
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class Repeated:
     """A body that runs a fixed number of times."""
 
     count: int
@@ -46,7 +46,7 @@ class While:
 
 
 @dataclass(eq=False)
-class Branch:
+class Choice:
     """One of several options; `taken` counts how often the last run took each."""
 
     predicate: Variable
@@ -54,7 +54,7 @@ class Branch:
     taken: list[int] = field(default_factory=list)
 
 
-Tree = Leaf | Series | Loop | While | Branch
+Tree = Leaf | Series | Repeated | While | Choice
 
 
 def is_dynamic(tree: Tree) -> bool:
@@ -64,7 +64,7 @@ def is_dynamic(tree: Tree) -> bool:
             return False
         case Series(parts):
             return any(is_dynamic(part) for part in parts)
-        case Loop(_, body):
+        case Repeated(_, body):
             return is_dynamic(body)
         case _:
             return True
@@ -76,13 +76,13 @@ def reset(tree: Tree) -> None:
         case Series(parts):
             for part in parts:
                 reset(part)
-        case Loop(_, body):
+        case Repeated(_, body):
             reset(body)
         case While():
             tree.iterations = 0
             reset(tree.condition)
             reset(tree.body)
-        case Branch():
+        case Choice():
             tree.taken = [0] * len(tree.options)
             for option in tree.options:
                 reset(option)
@@ -95,12 +95,12 @@ def outline(tree: Tree, names: Sequence[str], depth: int = 0) -> list[tuple[int,
             return [(depth, names[step])]
         case Series(parts):
             return [line for part in parts for line in outline(part, names, depth)]
-        case Loop(count, body):
+        case Repeated(count, body):
             return [(depth, f"repeat {count} times"), *outline(body, names, depth + 1)]
         case While():
             head = [(depth, f"repeat while {tree.predicate.name}"), *outline(tree.condition, names, depth + 1)]
             return [*head, *outline(tree.body, names, depth + 1)]
-        case Branch():
+        case Choice():
             lines = [(depth, f"one of {len(tree.options)} by {tree.predicate.name}")]
             for number, option in enumerate(tree.options):
                 lines += [(depth + 1, f"option {number}"), *outline(option, names, depth + 2)]
@@ -125,18 +125,18 @@ def _count(tree: Tree, times: int, counts: list[int], holds: Mapping[Variable, b
         case Series(parts):
             for part in parts:
                 _count(part, times, counts, holds)
-        case Loop(count, body):
+        case Repeated(count, body):
             _count(body, times * count, counts, holds)
         case While():
             iterations = times if tree.iterations < 0 else tree.iterations
             _count(tree.condition, times + iterations, counts, holds)
             _count(tree.body, iterations, counts, holds)
-        case Branch():
+        case Choice():
             for option, often in zip(tree.options, _taken(tree, times, holds), strict=True):
                 _count(option, often, counts, holds)
 
 
-def _taken(branch: Branch, times: int, holds: Mapping[Variable, bool]) -> Sequence[int]:
+def _taken(branch: Choice, times: int, holds: Mapping[Variable, bool]) -> Sequence[int]:
     """How often a branch takes each of its options."""
     held = holds.get(branch.predicate)
     if held is None and branch.taken:

@@ -74,7 +74,7 @@ class VertexGroup:
 
 @dataclass(eq=False)
 class Vertex:
-    """One vertex added by hand; the graph groups alike ones when an engine is built."""
+    """One vertex added by hand; the graph groups those of one key when an engine is built."""
 
     codelet: type[Codelet]
     tile: int | None
@@ -93,13 +93,13 @@ class ComputeSet:
     singles: list[Vertex] = field(default_factory=list)
 
     def all_groups(self, tiles: int) -> list[VertexGroup]:
-        """All vertices as groups: those added in bulk, then the single ones, alike ones together."""
-        alike: dict[Any, list[Vertex]] = {}
+        """All vertices as groups: those added in bulk, then the single ones, those of one key together."""
+        by_key: dict[Any, list[Vertex]] = {}
         for vertex in self.singles:
             if vertex.tile is None:
                 raise UnmappedTensor(f"a {vertex.codelet.__name__} vertex of compute set {self.name!r} has no tile")
-            alike.setdefault(_likeness(self, vertex), []).append(vertex)
-        return self.groups + [_group_singles(self, same, tiles) for same in alike.values()]
+            by_key.setdefault(_group_key(self, vertex), []).append(vertex)
+        return self.groups + [_group_singles(self, same, tiles) for same in by_key.values()]
 
 
 def make_group(
@@ -183,7 +183,7 @@ def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None,
     )
 
 
-def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:
+def _group_key(compute_set: ComputeSet, vertex: Vertex) -> Any:
     _same_fields(f"{vertex.codelet.__name__} in compute set {compute_set.name!r}", vertex.codelet, vertex.fields)
     statics = declared_statics(vertex.codelet)
     geometry = tuple((n, t.variable.number, t.shape, t.strides) for n, t in sorted(vertex.fields.items()))

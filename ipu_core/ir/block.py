@@ -97,7 +97,7 @@ class Params(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class EquationArithmetic:
     """How an equation rounds, and in which format a sum is accumulated.
 
     Attributes:
@@ -116,7 +116,7 @@ class Arithmetic:
         return self.rounding.stochastic
 
 
-NEAREST = Arithmetic()
+NEAREST = EquationArithmetic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Equation:
     role: str = "forward"
     family: str = "elementwise"
     parameter: str | None = None
-    arithmetic: Arithmetic = NEAREST
+    arithmetic: EquationArithmetic = NEAREST
     layer: str | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
     drawn: int | None = None

@@ -17,7 +17,7 @@ Close = Callable[[Equation, list[Equation]], Equation]
 """From a region's equation, and the new equations of its body, to the new region."""
 
 
-class Run(NamedTuple):
+class EquationSpan(NamedTuple):
     """Equations that stand together in one body, without a region between them: a range of `equations_of`; also none.
 
     Attributes:
@@ -29,13 +29,13 @@ class Run(NamedTuple):
     inside: tuple[Equation, ...]
 
 
-class Step(NamedTuple):
+class RegionSpan(NamedTuple):
     """A region in the order of a Block, with the positions in `equations_of` of all in its body."""
 
     equation: Equation
     first: int
     last: int
-    steps: tuple[Run | Step, ...]
+    steps: tuple[EquationSpan | RegionSpan, ...]
 
 
 @per_block
@@ -58,44 +58,46 @@ def _has_regions(block: Block) -> bool:
 
 
 @per_block
-def steps_of(block: Block) -> tuple[Run | Step, ...]:
+def steps_of(block: Block) -> tuple[EquationSpan | RegionSpan, ...]:
     """A Block as runs of equations with regions between them, each of these as steps again."""
     return _steps(block.equations, 0, ())
 
 
-def _steps(equations: Sequence[Equation], position: int, inside: tuple[Equation, ...]) -> tuple[Run | Step, ...]:
-    steps, first = list[Run | Step](), position
+def _steps(
+    equations: Sequence[Equation], position: int, inside: tuple[Equation, ...]
+) -> tuple[EquationSpan | RegionSpan, ...]:
+    steps, first = list[EquationSpan | RegionSpan](), position
     for equation in equations:
         if equation.region is None:
             position += 1
             continue
         body = _steps(equation.region.body.equations, position, (*inside, equation))
-        steps += [Run(first, position, inside), Step(equation, position, _end(body), body)]
+        steps += [EquationSpan(first, position, inside), RegionSpan(equation, position, _end(body), body)]
         first = position = _end(body)
-    return (*steps, Run(first, position, inside))
+    return (*steps, EquationSpan(first, position, inside))
 
 
-def _end(steps: Sequence[Run | Step]) -> int:
+def _end(steps: Sequence[EquationSpan | RegionSpan]) -> int:
     return steps[-1].last
 
 
 @per_block
-def runs_of(block: Block) -> tuple[Run, ...]:
+def runs_of(block: Block) -> tuple[EquationSpan, ...]:
     """The runs of a Block and the bodies in it, in order: no order of equations goes beyond one."""
-    return tuple(step for step in _all(steps_of(block)) if isinstance(step, Run))
+    return tuple(step for step in _all(steps_of(block)) if isinstance(step, EquationSpan))
 
 
 @per_block
-def regions_of(block: Block, kind: type[Kind]) -> tuple[tuple[Kind, Step], ...]:
+def regions_of(block: Block, kind: type[Kind]) -> tuple[tuple[Kind, RegionSpan], ...]:
     """The regions of a kind in a Block and the bodies in it, the outer first."""
-    found = [(step.equation.region, step) for step in _all(steps_of(block)) if isinstance(step, Step)]
+    found = [(step.equation.region, step) for step in _all(steps_of(block)) if isinstance(step, RegionSpan)]
     return tuple((region, step) for region, step in found if isinstance(region, kind))
 
 
-def _all(steps: Iterable[Run | Step]) -> Iterator[Run | Step]:
+def _all(steps: Iterable[EquationSpan | RegionSpan]) -> Iterator[EquationSpan | RegionSpan]:
     for step in steps:
         yield step
-        if isinstance(step, Step):
+        if isinstance(step, RegionSpan):
             yield from _all(step.steps)
 
 

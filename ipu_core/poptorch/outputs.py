@@ -15,7 +15,7 @@ from ipu_core.poptorch.words import OutputMode
 from lowprec.extras import optional
 
 
-class Kept:
+class LossWithOutputs:
     """A loss function (params, state, batch) -> (the loss, new state) whose state holds the outputs of its last step.
 
     A state of micro-batches is the mean of theirs: each writes its outputs to a place of its own, with zeros elsewhere,

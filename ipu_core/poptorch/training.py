@@ -11,7 +11,7 @@ from ipu_core.frontends.torch.model import TorchModel, captured
 from ipu_core.ir.precision.retype import cast
 from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of, parts_of, tensors_of
 from ipu_core.poptorch.options import Options
-from ipu_core.poptorch.outputs import Kept, combined
+from ipu_core.poptorch.outputs import LossWithOutputs, combined
 from ipu_core.poptorch.settings import in_float32, precision_of, scale_of, settings_of
 from ipu_core.poptorch.words import OutputMode, ReductionType
 from ipu_core.train.loop import TrainLoop
@@ -149,7 +149,7 @@ class TrainingModel(PoplarExecutor):
         with in_float32(self.model):
             model = captured(self.model, parts_of(batches[0], count)[0], kept=True)
             made = self._read(model, self._optimizer)
-        self._kept = Kept(model, count, mode, total=training.reduction == ReductionType.Sum)
+        self._kept = LossWithOutputs(model, count, mode, total=training.reduction == ReductionType.Sum)
         sizes = {name: x.size for name, x in model.params.items()}
         last = mode in (OutputMode.Final, OutputMode.Default)
         self.loop = TrainLoop(

@@ -133,7 +133,7 @@ def stopping(seed: int, lengths: Sequence[int]) -> tuple[Kept, Kept]:
     return first, drawn
 
 
-class Measured(NamedTuple):
+class RetainedVariance(NamedTuple):
     """What `measure` finds.
 
     Attributes:
@@ -149,7 +149,7 @@ class Measured(NamedTuple):
     drawn: Kept
 
 
-def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> RetainedVariance:
     """Sums of all seeds, and the variance that every accumulator retains (up to 1,024 terms with a share below 1)."""
     found = [sums(seed) for seed in seeds]
     progress(f"sums of {TERMS:,} terms")
@@ -164,7 +164,7 @@ def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
     stopped, drawn = (
         {case: float(np.mean([kept[case] for kept in some])) for case in plain} for some in zip(*each, strict=True)
     )
-    return Measured(found, plain, chunks, stopped, drawn)
+    return RetainedVariance(found, plain, chunks, stopped, drawn)
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
@@ -172,7 +172,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
     return judged(measure(seeds, share, progress))
 
 
-def judged(measured: Measured) -> list[Finding]:
+def judged(measured: RetainedVariance) -> list[Finding]:
     """The findings in what was measured."""
     return [*_stops(measured.sums), *_variances(measured), *_supposed(measured)]
 
@@ -198,7 +198,7 @@ def _stops(found: Sequence[Sums]) -> list[Finding]:
     ]
 
 
-def _variances(measured: Measured) -> list[Finding]:
+def _variances(measured: RetainedVariance) -> list[Finding]:
     plain, chunks = measured.plain, measured.chunks
     wide = [(plain[case], formula(*case)) for case in plain if _accepts(formula, *case)]
     cut = [(chunks[case], in_chunks(*case)) for case in chunks if _accepts(in_chunks, *case)]
@@ -235,7 +235,7 @@ def _variances(measured: Measured) -> list[Finding]:
     ]
 
 
-def _supposed(measured: Measured) -> list[Finding]:
+def _supposed(measured: RetainedVariance) -> list[Finding]:
     """The formula beside sums that are as it supposes, ever less so."""
     narrow = [case for case in measured.plain if not _accepts(formula, *case)]
     of = f"of {len(narrow)}"

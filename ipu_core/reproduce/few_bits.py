@@ -39,14 +39,14 @@ def optimizer(steps: int) -> AdamW:
     return AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0)
 
 
-class Trained(NamedTuple):
+class LossCurves(NamedTuple):
     """The validation loss at the end and the training loss of every step, in nats a byte."""
 
     validation: float
     training: list[float]
 
 
-def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+def train(row: str, size: Size, steps: int, seed: int) -> LossCurves:
     """A model whose matrices are rounded after each step as a row says."""
     rule = ROWS[row]
 
@@ -55,7 +55,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
             loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
 
     made = byte_model.train("fp32.32", size, seed, steps=steps, optimizer=optimizer(steps), after=after)
-    return Trained(made.validation, made.training)
+    return LossCurves(made.validation, made.training)
 
 
 def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str, Any]:
@@ -68,17 +68,17 @@ def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str,
     return new
 
 
-def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[LossCurves]]:
     """What `train` gives for every row and seed."""
     steps = max(1, round(share * STEPS))
 
-    def words(runs: list[Trained]) -> str:
+    def words(runs: list[LossCurves]) -> str:
         return in_nats([each.validation for each in runs])
 
     return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
 
 
-def validation(found: dict[str, list[Trained]]) -> dict[str, list[float]]:
+def validation(found: dict[str, list[LossCurves]]) -> dict[str, list[float]]:
     """The validation losses of every row and seed."""
     return {row: [each.validation for each in of_seeds] for row, of_seeds in found.items()}
 

@@ -42,19 +42,19 @@ ROWS: dict[str, tuple[str, float | None]] = {
 """Precision and loss scale."""
 
 
-class Trained(NamedTuple):
+class Fp8Result(NamedTuple):
     """The validation loss at the end, in nats a byte, and the share of cotangents that casts made zero then."""
 
     loss: float
     flushed: float
 
 
-def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+def train(row: str, size: Size, steps: int, seed: int) -> Fp8Result:
     """A model in the precision of a row."""
     precision, scale = ROWS[row]
     rate = UNIT_RATES["unit"] if Precision.parse(precision).unit_scaled else RATE
     made = byte_model.train(precision, size, seed, steps=steps, optimizer=AdamW(rate), loss_scale=scale)
-    return Trained(made.validation, flushed(made.loop, made.batch))
+    return Fp8Result(made.validation, flushed(made.loop, made.batch))
 
 
 def flushed(loop: TrainLoop, batch: Any) -> float:
@@ -78,11 +78,11 @@ def _is_cast(equation: Equation) -> bool:
     return equation.family in ("cast", "scaled_cast") and not isinstance(fmt, str) and fmt.bits == 8
 
 
-def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Fp8Result]]:
     """What `train` gives for every row and seed."""
     steps = max(1, round(share * STEPS))
 
-    def words(runs: list[Trained]) -> str:
+    def words(runs: list[Fp8Result]) -> str:
         return f"{_loss(runs)} nats a byte, {_flushed(runs)} of cotangents flushed to zero"
 
     return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
@@ -93,7 +93,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
     return judged(measure(seeds, share, progress))
 
 
-def judged(found: dict[str, list[Trained]]) -> list[Finding]:
+def judged(found: dict[str, list[Fp8Result]]) -> list[Finding]:
     """The findings in the losses and shares of every row."""
     mean = mean_of({row: [each.loss for each in runs] for row, runs in found.items()})
     lost = mean_of({row: [each.flushed for each in runs] for row, runs in found.items()})
@@ -128,11 +128,11 @@ def judged(found: dict[str, list[Trained]]) -> list[Finding]:
     ]
 
 
-def _loss(runs: Sequence[Trained]) -> str:
+def _loss(runs: Sequence[Fp8Result]) -> str:
     return spread([each.loss for each in runs])
 
 
-def _flushed(runs: Sequence[Trained]) -> str:
+def _flushed(runs: Sequence[Fp8Result]) -> str:
     return f"{np.mean([each.flushed for each in runs]):.1%}"
 
 

@@ -36,7 +36,7 @@ def errors(fmt: str, terms: int, seeds: Sequence[int]) -> tuple[float, float]:
     return error(), max(error(rounding="stochastic", key=key) for key in keys)
 
 
-class Measured(NamedTuple):
+class SumErrors(NamedTuple):
     """What `measure` finds, by format.
 
     Attributes:
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     errors: dict[str, dict[int, tuple[float, float]]]
 
 
-def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> SumErrors:
     """The stops, and the errors of 10 to 100,000 terms (10,000 with a share below 1)."""
     stops, found = {}, {}
     lengths = [10**power for power in range(1, 6 if share >= 1 else 5)]
@@ -58,7 +58,7 @@ def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
         stops[fmt] = float(sums[-1]), last + 1
         progress(f"sums in {fmt}")
         found[fmt] = {n: errors(fmt, n, seeds) for n in lengths}
-    return Measured(stops, found)
+    return SumErrors(stops, found)
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
@@ -66,7 +66,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
     return judged(measure(seeds, share, progress), REPEATS * len(seeds))
 
 
-def judged(measured: Measured, runs: int) -> list[Finding]:
+def judged(measured: SumErrors, runs: int) -> list[Finding]:
     """The findings in what was measured, with so many stochastic runs of each length."""
     nearest, stochastic = measured.errors["float16"][TERMS]
     findings = [

@@ -55,7 +55,7 @@ def error(kind: str, places: int, promoted: bool, size: int, seeds: Sequence[int
     return Error(float(np.max(np.abs(offs))), float(np.mean(offs)))
 
 
-class Measured(NamedTuple):
+class ProductErrors(NamedTuple):
     """What `measure` finds.
 
     Attributes:
@@ -68,7 +68,7 @@ class Measured(NamedTuple):
     positive: tuple[Error, Error]
 
 
-def measure(seeds: Sequence[int], progress: Progress, size: int = SIZE) -> Measured:
+def measure(seeds: Sequence[int], progress: Progress, size: int = SIZE) -> ProductErrors:
     """The errors of matrices of so many rows and columns."""
     plain, promoted = {}, {}
     for places in PLACES:
@@ -77,7 +77,7 @@ def measure(seeds: Sequence[int], progress: Progress, size: int = SIZE) -> Measu
             f"{places} places: {100 * plain[places].largest:.2f} %, promoted {100 * promoted[places].largest:.3f} %"
         )
     one, other = (error("positive", BITS, each, size, seeds) for each in (False, True))
-    return Measured(plain, promoted, (one, other))
+    return ProductErrors(plain, promoted, (one, other))
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
@@ -86,7 +86,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
     return judged(measure(seeds, progress))
 
 
-def judged(measured: Measured) -> list[Finding]:
+def judged(measured: ProductErrors) -> list[Finding]:
     """The findings in what was measured."""
     plain, promoted, positive = measured
     shown = {places: f"{places} places {100 * plain[places].largest:.2g} %" for places in plain}

@@ -30,7 +30,7 @@ ROWS = {
 """What is kept in bfloat16: the precision, and whether Kahan's sum is used."""
 
 
-class Trained(NamedTuple):
+class WeightsResult(NamedTuple):
     """A finished run.
 
     Attributes:
@@ -46,21 +46,21 @@ class Trained(NamedTuple):
         return float(np.mean([share for _, share in self.lost[len(self.lost) // 2 :]]))
 
 
-def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+def train(row: str, size: Size, steps: int, seed: int) -> WeightsResult:
     """A model of which a row says what is kept in bfloat16."""
     precision, kahan = ROWS[row]
     problem = lm.problem(size, text.load(), BATCH)
     optimizer = AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan)
     recipe = Recipe.of(steps, optimizer=optimizer, engine="direct")
     result = run_point(problem, recipe, Task(Point(precision, seed)), lambda _: None)
-    return Trained(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
+    return WeightsResult(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
 
 
-def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[WeightsResult]]:
     """What `train` gives for every row and seed."""
     steps = max(2, round(share * STEPS))
 
-    def words(runs: list[Trained]) -> str:
+    def words(runs: list[WeightsResult]) -> str:
         late = 100 * np.mean([each.late() for each in runs])
         return f"{in_nats([each.loss for each in runs])}, {late:.0f} % of late updates lost"
 
@@ -72,7 +72,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
     return judged(measure(seeds, share, progress))
 
 
-def judged(found: dict[str, list[Trained]]) -> list[Finding]:
+def judged(found: dict[str, list[WeightsResult]]) -> list[Finding]:
     """The findings in what became of every row."""
     losses = {row: [each.loss for each in of_seeds] for row, of_seeds in found.items()}
     lost_late = 100 * float(np.mean([each.late() for each in found["weights, nearest"]]))

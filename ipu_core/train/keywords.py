@@ -70,7 +70,7 @@ class SharedOptions(_SharedTraining, ExecutionOptions, total=False):
     """The keywords of a call that trains in several precisions."""
 
 
-class Options(TrainingOptions, ExecutionOptions, total=False):
+class LoopOptions(TrainingOptions, ExecutionOptions, total=False):
     """The keywords of a call that trains."""
 
 

@@ -28,7 +28,7 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, BatchInputs, Run
-from ipu_core.train.keywords import Options, takes
+from ipu_core.train.keywords import LoopOptions, takes
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
@@ -94,7 +94,7 @@ class TrainLoop:
 
     called: int
 
-    @takes(Options, Training, Execution)
+    @takes(LoopOptions, Training, Execution)
     @in_default_state
     def __init__(
         self,
@@ -108,7 +108,7 @@ class TrainLoop:
         model_state: Any = None,
         watch: Watch | int | None = None,
         on_nonfinite: str = "warn",
-        **options: Unpack[Options],
+        **options: Unpack[LoopOptions],
     ) -> None:
         check_loss_function(loss)
         training, execution = options_of(training, execution, **options)

@@ -2,13 +2,13 @@
 
 A call that trains takes both, and the keywords that are their fields as sugar::
 
-    @takes(Options, Training, Execution)
-    def train(loss, *, training=None, execution=None, **options: Unpack[Options]):
+    @takes(LoopOptions, Training, Execution)
+    def train(loss, *, training=None, execution=None, **options: Unpack[LoopOptions]):
         training, execution = options_of(training, execution, **options)
 
 `options_of` is the one parser. It refuses unknown names, and a value beside one of its own keywords; it alone knows
 that `target=` says the figures of an Execution and, where no Training is given, that one's family and adder.
-`SharedOptions` (beside `Options` in `train.keywords`) are those without `precision`, of calls that train in several::
+`SharedOptions` (beside `LoopOptions` in `train.keywords`) are those without `precision`, of calls with several::
 
     training, execution = options_of(precision=names[0], **options)
     for name in names:
@@ -45,7 +45,7 @@ from ipu_core.train.arguments import (
 from ipu_core.train.keywords import (
     ArithmeticOptions,
     ExecutionOptions,
-    Options,
+    LoopOptions,
     PredictionOptions,
     TrainingOptions,
     takes,
@@ -303,7 +303,7 @@ takes(ExecutionOptions, Execution)(Execution.__init__)
 
 
 def options_of(
-    training: Training | None = None, execution: Execution | None = None, **options: Unpack[Options]
+    training: Training | None = None, execution: Execution | None = None, **options: Unpack[LoopOptions]
 ) -> tuple[Training, Execution]:
     """The two values that a call was given as such, or by keywords; `target` fills figures, family and adder.
 

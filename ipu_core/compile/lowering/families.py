@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from ipu_core.compile.aliasing import seen
 from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
+from ipu_core.compile.operands import seen
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
@@ -71,7 +71,7 @@ def _view(lowering: Lowering, equation: Equation) -> None:
     var, source = equation.output, lowering.tensors[equation.operands[0]]
     view = lowering.views[var]
     if view.root is not var:
-        lowering.tensors[var] = seen(var, view, lowering.tensors[view.root])
+        lowering.tensors[var] = seen(var, view, lowering.tensors[view.root].variable)
     else:  # a reshape that strides cannot express: a contiguous array can be viewed in any shape
         lowering.tensors[var] = lowering.copy(source, f"{label(equation)}: operand").reshape(var.type.shape)
 

@@ -27,7 +27,16 @@ from ipu_core.graph.program import (
 )
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
-from ipu_core.ir.bodies import Run, Step, branch_of, equations_of, inputs_of, outputs_of, regions_of, steps_of
+from ipu_core.ir.bodies import (
+    EquationSpan,
+    RegionSpan,
+    branch_of,
+    equations_of,
+    inputs_of,
+    outputs_of,
+    regions_of,
+    steps_of,
+)
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.ops import VIEWS
 from ipu_core.ir.regions import Branch, Loop
@@ -174,7 +183,7 @@ class _Regions:
     begins: Mapping[Loop, list[Program]]
     arranged: Callable[[list[Program]], list[Program]]
 
-    def add(self, steps: Iterable[Run | Step], start: int | None = None) -> int:
+    def add(self, steps: Iterable[EquationSpan | RegionSpan], start: int | None = None) -> int:
         """Adds steps to the programs so far.
 
         Returns:
@@ -182,7 +191,7 @@ class _Regions:
         """
         begin, lowering = 0, self.lowering
         for step in steps:
-            if isinstance(step, Run):
+            if isinstance(step, EquationSpan):
                 positions = range(step.first, step.last)
                 begin = _lower_equations(lowering, self.block, self.far, positions, start) or begin
                 continue

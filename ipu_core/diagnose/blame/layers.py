@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.diagnose.blame.switches import FIELDS, WORDS, Switch, casts, part_of, trimmed
+from ipu_core.diagnose.blame.switches import FIELDS, WORDS, CauseSwitch, casts, part_of, trimmed
 from ipu_core.diagnose.blame.trials import Gap, Trials, check_tolerance, reference_of, taken
 from ipu_core.diagnose.defaults import BY
 from ipu_core.ir.block import Block
@@ -86,7 +86,7 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
             wide = reference_of(precision)
             return _ruled(precision, {name: (wide, units[name]) for name in names}, loop.ideal)
         for name in names:
-            precision = Switch(units[name][0]).off(precision, loop.ideal)
+            precision = CauseSwitch(units[name][0]).off(precision, loop.ideal)
         return precision
 
     low_block = str(loop.precision.apply(loop.ideal))

@@ -6,7 +6,7 @@ import html
 import textwrap
 from dataclasses import dataclass, field
 
-from ipu_core.diagnose.blame.switches import WORDS, Switch
+from ipu_core.diagnose.blame.switches import WORDS, CauseSwitch
 from ipu_core.ir.precision.precision import Precision
 from lowprec.statistics import UpdateCount
 
@@ -28,7 +28,7 @@ class Culprit:
         before: how many other culprits were found first, and are in float32 too.
     """
 
-    switch: Switch
+    switch: CauseSwitch
     equation: str
     line: str
     kind: str
@@ -105,7 +105,7 @@ class Blame:
     gap: float
     culprits: tuple[Culprit, ...] = ()
     closed: float = 0.0
-    tried: tuple[tuple[Switch, float, int], ...] = ()
+    tried: tuple[tuple[CauseSwitch, float, int], ...] = ()
     cure: Precision | None = None
     updates: dict[str, UpdateCount] = field(default_factory=dict)
     looked: tuple[int, ...] = ()

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from ipu_core.diagnose.blame.report import Blame, Culprit
 from ipu_core.diagnose.blame.suspects import Suspects
-from ipu_core.diagnose.blame.switches import Switch, trimmed
+from ipu_core.diagnose.blame.switches import CauseSwitch, trimmed
 from ipu_core.diagnose.blame.trials import (
     ANOTHER,
     LOOK,
     Cost,
     Gap,
     Losses,
-    Run,
+    Trial,
     Trials,
     check_tolerance,
     reference_of,
@@ -114,7 +114,7 @@ class Search:
         self._suspects = Suspects(trials.block, trials.seen, self._steps)
         self.culprits: list[Culprit] = []
         self.cure, self.closed, self.horizon = trials.loop.precision, 0.0, 0
-        self.tried: list[tuple[Switch, float, int]] = []
+        self.tried: list[tuple[CauseSwitch, float, int]] = []
         self.stopped = False
         self._begin(low)
 
@@ -122,7 +122,7 @@ class Search:
         """Looks at what is still missing in a run."""
         self._gap = Gap(low, self._reference)
         self._length = self._gap.horizon(self._tolerance)
-        self._known: dict[Switch, tuple[float, Run]] = {}
+        self._known: dict[CauseSwitch, tuple[float, Trial]] = {}
 
     @property
     def trimmed(self) -> Precision | None:
@@ -147,7 +147,7 @@ class Search:
                 return
             self._begin(losses)
 
-    def _best(self) -> Switch | None:
+    def _best(self) -> CauseSwitch | None:
         """What closes the gap, or else most of what anything closes; None: nothing does."""
         for cause in self._suspects.causes(self._cleared):
             if (best := self._in(cause)) is not None:
@@ -157,13 +157,13 @@ class Search:
         return max(some)[1] if some else None
 
     @property
-    def _cleared(self) -> set[Switch]:
+    def _cleared(self) -> set[CauseSwitch]:
         return {culprit.switch for culprit in self.culprits}
 
-    def _in(self, cause: str) -> Switch | None:
+    def _in(self, cause: str) -> CauseSwitch | None:
         """The part in which this cause closes the gap: one, or the whole model; None where it does not."""
         ranked = self._suspects.parts(cause, self._cleared)
-        everywhere, first = Switch(cause), ranked[0][1]
+        everywhere, first = CauseSwitch(cause), ranked[0][1]
         rivals, hides = [score for score, _ in ranked[1:]], self._suspects.hides(first)
         more = self._affordable(ANOTHER, ANOTHER, Cost(2 * self._length))  # else the one trial is to say the cause
         alone = not rivals or (more and ranked[0][0] >= ALONE * rivals[0])
@@ -178,7 +178,7 @@ class Search:
         parts = zip(self._trials.spent, TRIMMING, *costs, strict=True)
         return Cost(*map(sum, parts)).of(self._steps) <= self._budget
 
-    def _closes(self, switch: Switch) -> float:
+    def _closes(self, switch: CauseSwitch) -> float:
         """How much of the gap a switch closes; 0 where that can no longer be tried."""
         if switch not in self._known:
             if not self._affordable(ANOTHER, Cost(self._length)):

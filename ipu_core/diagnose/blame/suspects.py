@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipu_core.diagnose.blame.errors import Errors
 from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.report import Culprit
-from ipu_core.diagnose.blame.switches import Parts, Switch
+from ipu_core.diagnose.blame.switches import CauseSwitch, Parts
 from ipu_core.diagnose.precision_table import source_lines
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
@@ -26,8 +26,8 @@ class Suspects:
     def __init__(self, block: Block, seen: Lockstep, steps: int) -> None:
         self._block, self._seen, self._steps, self._parts = block, seen, steps, Parts(block)
         self._equations = {equation.number: equation for equation in equations_of(block)}
-        self._worst: dict[Switch, tuple[float, int]] = {}
-        self._silent: set[Switch] = set()
+        self._worst: dict[CauseSwitch, tuple[float, int]] = {}
+        self._silent: set[CauseSwitch] = set()
         for number, errors in seen.errors.items():
             self._suspect(self._equations[number], errors)
 
@@ -38,30 +38,30 @@ class Suspects:
         if not errors.signal and not errors.error:
             self._silent.add(switch)
         partial = min(1.0, errors.partial / errors.error) if errors.error else 0.0
-        for one, share in ((Switch("partials", switch.part), partial), (switch, 1 - partial)):
+        for one, share in ((CauseSwitch("partials", switch.part), partial), (switch, 1 - partial)):
             score = errors.suspicion(self._steps, share) if share else 0.0
             if score > self._worst.get(one, (0.0, 0))[0]:
                 self._worst[one] = score, equation.number
 
-    def causes(self, cleared: set[Switch]) -> list[str]:
+    def causes(self, cleared: set[CauseSwitch]) -> list[str]:
         """The causes, the most suspect first, without those that are negligible or cleared."""
         scores: dict[str, float] = {}
         for switch, (score, _) in self._worst.items():
-            if not {switch, Switch(switch.cause)} & cleared:
+            if not {switch, CauseSwitch(switch.cause)} & cleared:
                 scores[switch.cause] = max(score, scores.get(switch.cause, 0.0))
         least = NEGLIGIBLE * max(scores.values(), default=0.0)
         return sorted((cause for cause, score in scores.items() if score >= least), key=lambda cause: -scores[cause])
 
-    def parts(self, cause: str, cleared: set[Switch]) -> list[tuple[float, Switch]]:
+    def parts(self, cause: str, cleared: set[CauseSwitch]) -> list[tuple[float, CauseSwitch]]:
         """A cause's parts that are not cleared, the most suspect first."""
         found = [(score, one) for one, (score, _) in self._worst.items() if one.cause == cause and one not in cleared]
         return sorted(found, key=lambda pair: -pair[0])
 
-    def hides(self, switch: Switch) -> bool:
+    def hides(self, switch: CauseSwitch) -> bool:
         """Whether something of the same cause in another part had only zeros to work on, so that nothing was seen."""
         return any(one.cause == switch.cause and one.part != switch.part for one in self._silent)
 
-    def culprit(self, switch: Switch, closed: float, before: int) -> Culprit:
+    def culprit(self, switch: CauseSwitch, closed: float, before: int) -> Culprit:
         """A switch with the equation that it is about, found after so many others."""
         own = switch if switch.part else self.parts(switch.cause, set())[0][1]
         equation = self._equations[self._worst[own][1]]

@@ -33,7 +33,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, order=True)
-class Switch:
+class CauseSwitch:
     """A cause in a part of the model.
 
     Attributes:
@@ -89,7 +89,7 @@ class Parts:
             for var in equation.operands:
                 self._readers.setdefault(var, []).append(equation)
 
-    def switch(self, equation: Equation) -> Switch | None:
+    def switch(self, equation: Equation) -> CauseSwitch | None:
         """What puts the rounding of an equation's result away; None for what every precision has in float32."""
         owner = self.owner(equation)
         match equation.role, equation.family:
@@ -103,7 +103,7 @@ class Parts:
                 return None
             case _:
                 cause = "forward" if owner.role == "forward" else "backward"
-        return Switch(cause, part_of(owner))
+        return CauseSwitch(cause, part_of(owner))
 
     def owner(self, equation: Equation) -> Equation:
         """The equation itself; of a conversion that has no name, and of a cast, what first takes its result."""

@@ -51,7 +51,7 @@ MAKING, ANOTHER = Cost(builds=0.2), Cost(builds=0.4)
 0.23 and 0.24 to 0.8 of the first making, of perceptrons, convolutional nets and language models."""
 
 
-class Run:
+class Trial:
     """A training under way.
 
     Attributes:
@@ -91,12 +91,12 @@ class Trials:
         self.loop, self.batches, self.block = loop, batches, loop.block
         self.spent, self.skipped, self.seen = Cost(), 0, Lockstep()
 
-    def begin(self, precision: Precision) -> Run:
+    def begin(self, precision: Precision) -> Trial:
         """A run that has yet to do its first step."""
         self.spend(MAKING if precision == self.loop.precision else ANOTHER)
-        return Run(self.loop.in_precision(precision), self.batches)
+        return Trial(self.loop.in_precision(precision), self.batches)
 
-    def further(self, run: Run, steps: int) -> Losses:
+    def further(self, run: Trial, steps: int) -> Losses:
         """The losses of a run after so many steps, which it does as far as it has not yet."""
         while len(run.losses) < steps and not run.ended:
             run.step()

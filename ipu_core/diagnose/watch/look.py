@@ -41,7 +41,7 @@ Seen = tuple[Measured, tuple[int, int]]
 NO_CHANGES = (0, 0)
 
 
-class Place(NamedTuple):
+class Probe(NamedTuple):
     """How a value is looked at, which does not change from look to look.
 
     Attributes:
@@ -55,13 +55,13 @@ class Place(NamedTuple):
     measure: Measuring
 
 
-def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Place]]:
+def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Probe]]:
     """By the number of an equation of a typed step: how the values are looked at that it makes."""
     equations = {equation.number: equation for equation in equations_of(block)}
-    found: dict[int, list[Place]] = {}
+    found: dict[int, list[Probe]] = {}
     for row, value in enumerate(values):
         equation = equations[value.equation]
-        found.setdefault(value.equation, []).append(Place(row, value.kind, Measuring(equation, is_rounded(equation))))
+        found.setdefault(value.equation, []).append(Probe(row, value.kind, Measuring(equation, is_rounded(equation))))
     return found
 
 
@@ -74,7 +74,7 @@ class Look:
         old: The moments before the step, by the numbers of the equations that make the new ones.
     """
 
-    def __init__(self, looked_at: Mapping[int, Sequence[Place]], count: int, old: Mapping[int, Array]):
+    def __init__(self, looked_at: Mapping[int, Sequence[Probe]], count: int, old: Mapping[int, Array]):
         self._places, self._old = looked_at, old
         self._seen: list[list[Seen]] = [[] for _ in range(count)]
         self._histograms = np.zeros((count, EXPONENTS), np.int64)

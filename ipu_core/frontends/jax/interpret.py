@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_core.frontends.jax.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
-from ipu_core.frontends.jax.operations.call import Call, as_value, kind_of
+from ipu_core.frontends.jax.operations.call import EquationCall, as_value, kind_of
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.values import Traced, Value, concatenate, reshape, shape_of
 from ipu_core.nn import relu
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return ".".join(filter(None, (self.layer, layer_of(equation))))
 
 
-class Interpreter:
+class JaxprInterpreter:
     """Runs jaxprs in one trace.
 
     Args:
@@ -114,7 +114,7 @@ class Interpreter:
         try:
             values = [as_value(x) for x in given]
             with self._standing(equation, place, None if narrow else "loss"):
-                result = function(Call(equation, bind, [as_value(x) for x in columns]), *values)
+                result = function(EquationCall(equation, bind, [as_value(x) for x in columns]), *values)
         except (NotImplementedError, TypeError, ValueError, IndexError) as error:
             raise not_covered(name, place.holder or equation, layer, str(error)) from error
         results = result if isinstance(result, list) else [result]

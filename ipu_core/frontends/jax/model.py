@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.jax.interpret import Interpreter
+from ipu_core.frontends.jax.interpret import JaxprInterpreter
 from ipu_core.frontends.jax.operations.call import as_value, kind_of
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.trace.tracing import trace
@@ -108,7 +108,7 @@ class JaxModel:
         if builder is None:
             raise TypeError("a captured function is traced: use trace(model, ...) and execute, or TrainLoop")
         results: list[Value] = [
-            as_value(x) for x in Interpreter(optional("jax", extra="jax"), builder).run(self.jaxpr, leaves)
+            as_value(x) for x in JaxprInterpreter(optional("jax", extra="jax"), builder).run(self.jaxpr, leaves)
         ]
         return results[0] if self.state is None else (results[0], unflatten(flatten(self.state)[1], results[1:]))
 

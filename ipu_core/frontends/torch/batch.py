@@ -13,7 +13,7 @@ PLAIN = (bool, int, float, str)
 """Settings that a batch may hold beside its tensors: they are bound when a module is captured."""
 
 
-class Bound(NamedTuple):
+class BatchLayout(NamedTuple):
     """How a batch is nested, and the settings in it.
 
     Attributes:
@@ -51,12 +51,12 @@ class Bound(NamedTuple):
         return _pruned(batch)
 
 
-def bound(batch: Any) -> tuple[Any, Bound, list[Any]]:
+def bound(batch: Any) -> tuple[Any, BatchLayout, list[Any]]:
     """A batch as plain dicts, tuples and lists, its settings, and its other leaves."""
     batch = plain(batch)
     leaves, tree = flatten(batch)
     settings = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, PLAIN)}
-    return batch, Bound(tree, settings), [leaf for number, leaf in enumerate(leaves) if number not in settings]
+    return batch, BatchLayout(tree, settings), [leaf for number, leaf in enumerate(leaves) if number not in settings]
 
 
 def plain(batch: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.frontends.torch.batch import Bound, bound
+from ipu_core.frontends.torch.batch import BatchLayout, bound
 from ipu_core.frontends.torch.errors import Said, in_words, line_of
 from ipu_core.frontends.torch.kept import in_mode, undisturbed
 from ipu_core.frontends.torch.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
@@ -41,7 +41,7 @@ class Exported:
     graph: Any
     inputs: tuple[tuple[str, Any], ...]
     tensors: Mapping[str, Any]
-    batch: Bound
+    batch: BatchLayout
     shapes: tuple[tuple[int, ...], ...]
     result: PyTree
     loss: Callable[..., Any] | None
@@ -191,7 +191,7 @@ def dtype_of(tensor: Any) -> Any:
 
 
 def with_loss(
-    torch: Any, module: Any, whole: Bound, loss: Callable[..., Any] | None, results: list[PyTree] | None,
+    torch: Any, module: Any, whole: BatchLayout, loss: Callable[..., Any] | None, results: list[PyTree] | None,
     assigned: list[Held] | None = None, *, kept: bool = False,
 ) -> Any:  # fmt: skip
     """The module whose output is the loss, with the leaves of the batch as its arguments.

@@ -14,8 +14,8 @@ import numpy as np
 
 from ipu_core.frontends.torch.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.torch.operations import OPERATIONS, PIECES, VIEWS, WRITES
-from ipu_core.frontends.torch.operations.call import Call, in_order
-from ipu_core.frontends.torch.slots import Slot, View, read
+from ipu_core.frontends.torch.operations.call import NodeCall, in_order
+from ipu_core.frontends.torch.slots import Slot, TensorView, read
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.values import Traced, Value, broadcast, shape_of
@@ -115,13 +115,13 @@ class Interpreter:
                         slots[position].write(new)
         if in_place:
             with _located(node, name):
-                slots[0].write(_as_shaped(result, Call(node, self._builder)))
+                slots[0].write(_as_shaped(result, NodeCall(node, self._builder)))
             return slots[0]
         _check_shapes(node, name, result)
         return self._slots(node, name, slots, args, result)
 
     def _computed(self, node: Any, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        call = Call(node, self._builder)
+        call = NodeCall(node, self._builder)
         in_float32 = "loss" if call.kind() == "int" else None
         place = self._builder.scoped(family=in_float32, layer=layer_of(node)[0] or None)
         with _located(node, name), place, self._builder.of_line(source_of(node)):
@@ -135,9 +135,9 @@ class Interpreter:
             return [Slot(x, self._piece(node, base, args, i) if pieces else None) for i, x in enumerate(result)]
         return Slot(result, self._view(node, base, args, *VIEWS[name]) if base and name in VIEWS else None)
 
-    def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> View:
+    def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> TensorView:
         """How the result of an operation shows its first operand."""
-        call = Call(node, self._builder)
+        call = NodeCall(node, self._builder)
 
         def shown(value: Value) -> Value:
             return show(call, self._value(value), *map(self._value, args[1:]))
@@ -145,9 +145,9 @@ class Interpreter:
         def written(value: Value, new: Value) -> Value:
             return put(call, self._value(value), self._value(new), *args[1:])
 
-        return View(base, shown, written if put else None)
+        return TensorView(base, shown, written if put else None)
 
-    def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> View:
+    def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> TensorView:
         """How one of several results shows the first operand."""
         assert base is not None
         function, _ = counterpart(node)
@@ -251,7 +251,7 @@ def _array(tensor: Any) -> Any:
     return array.astype(np.int32 if whole else np.float32)  # a copy: torch may write to its own later
 
 
-def _as_shaped(value: Value, call: Call) -> Value:
+def _as_shaped(value: Value, call: NodeCall) -> Value:
     """What is written in place has the shape of where it is written, and its kind where it is a number."""
     if isinstance(value, Traced) or np.ndim(value):
         return broadcast(value, call.shape)

@@ -11,7 +11,7 @@ from ipu_core.frontends.torch.outside import same_state, sources
 PLAIN = (int, float, bool, str, type(None))
 
 
-class Kept:
+class ModuleSnapshot:
     """A module and torch's generator as they are now.
 
     Args:
@@ -88,9 +88,9 @@ def same_bits(torch: Any, one: Any, other: Any) -> bool:
 
 
 @contextlib.contextmanager
-def undisturbed(torch: Any, module: Any, *, numbers: bool) -> Iterator[Kept]:
-    """A context after which a module is as it was before, see `Kept`."""
-    kept = Kept(torch, module, numbers=numbers)
+def undisturbed(torch: Any, module: Any, *, numbers: bool) -> Iterator[ModuleSnapshot]:
+    """A context after which a module is as it was before, see `ModuleSnapshot`."""
+    kept = ModuleSnapshot(torch, module, numbers=numbers)
     try:
         yield kept
     finally:

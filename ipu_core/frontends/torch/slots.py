@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ipu_core.ir.trace.values import Value
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """How a tensor shows another one."""
 
     base: Slot
@@ -30,7 +30,7 @@ class Slot:
         written: whether an operation in place wrote to it, or to what it is a view of.
     """
 
-    def __init__(self, value: Value, view: View | None = None, fixed: str = "") -> None:
+    def __init__(self, value: Value, view: TensorView | None = None, fixed: str = "") -> None:
         self._value, self._view, self._fixed = value, view, fixed
         self._changes = self._seen = 0
         self._seen = self._version()

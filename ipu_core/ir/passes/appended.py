@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.ir.block import Arithmetic, Atom, Equation, Literal, Params, Var
+from ipu_core.ir.block import Atom, Equation, EquationArithmetic, Literal, Params, Var
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, Rounding
 from lowprec.values.rounding import NEAREST_EVEN
@@ -42,7 +42,7 @@ class Appended:
         out = Var(str(self.number), kind)
         family = OPS[op].family if family is None else family
         equation = Equation(
-            self.number, op, inputs, (out,), Params(params), role, family, parameter, Arithmetic(rounding)
+            self.number, op, inputs, (out,), Params(params), role, family, parameter, EquationArithmetic(rounding)
         )
         self.equations.append(equation)
         self.number += 1

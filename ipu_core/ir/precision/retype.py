@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.block import Array, Atom, Block, Equation, EquationArithmetic, Format, Params, Type, Var
 from ipu_core.ir.bodies import carries_of, equations_of, fresh, regions_of, rewritten, with_body
 from ipu_core.ir.ops import INT32, OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.passes.schedule import dead_code
@@ -244,7 +244,7 @@ class Retype:
             number, self.fresh = self.fresh, self.fresh + 1
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
-        arithmetic = Arithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
+        arithmetic = EquationArithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
         self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 

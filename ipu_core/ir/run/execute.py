@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array, Block, Equation, Var, described
-from ipu_core.ir.bodies import Run, Step, equations_of, inputs_of, outputs_of, steps_of
+from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, outputs_of, steps_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Branch, Loop, iteration_key
@@ -305,9 +305,9 @@ class Executable:
             else:
                 array[...] = value
 
-    def _runs(self, step: Run | Step) -> Callable[[Key], None]:
+    def _runs(self, step: EquationSpan | RegionSpan) -> Callable[[Key], None]:
         """What runs a step of the Block, with the key of the whole or of the iteration around it."""
-        if isinstance(step, Run):
+        if isinstance(step, EquationSpan):
             calls = [(each.call, each.number) for each in self._calls if step.first <= each.position < step.last]
             return lambda key: _run(calls, key)
         body = _in_turn([self._runs(each) for each in step.steps])

@@ -81,7 +81,7 @@ def folded(equation: Equation) -> Fold:
     return fold(equation.operands[0].type.shape, equation.params["axis"])
 
 
-class Size(NamedTuple):
+class Extent(NamedTuple):
     """Rows of the values of a fusion, and the elements of the largest one.
 
     Attributes:
@@ -92,9 +92,9 @@ class Size(NamedTuple):
     rows: int
     elements: int
 
-    def __or__(self, other: Size) -> Size:
+    def __or__(self, other: Extent) -> Extent:
         """Of what has values of both sizes."""
-        return Size(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
+        return Extent(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
 
     @property
     def piece(self) -> int:
@@ -110,7 +110,7 @@ class Size(NamedTuple):
         return self.elements <= PIECE or (short and self.rows > self.piece)
 
 
-def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | None:
+def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Extent | None:
     """The most rows that an equation's values have, and their elements; None where it can be in no fusion.
 
     Args:
@@ -120,10 +120,10 @@ def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | No
     if not is_chained(equation):
         return None
     if equation.op not in REDUCTIONS:
-        return Size(equation.output.type.size, equation.output.type.size)
+        return Extent(equation.output.type.size, equation.output.type.size)
     how, (x,) = folded(equation), equation.operands
     lies_so = restrided(x.type.shape, strides[0], how.shape) is not None
-    return Size(how.shape[0], x.type.size) if how.in_order and lies_so else None
+    return Extent(how.shape[0], x.type.size) if how.in_order and lies_so else None
 
 
 class _Open:
@@ -132,9 +132,9 @@ class _Open:
     def __init__(self, block: Block) -> None:
         self._views, self._over = lifetimes(block).views, in_place(block)
         self._run: list[Fusion] = []
-        self._begin(0, Size(1, 1))
+        self._begin(0, Extent(1, 1))
 
-    def _begin(self, position: int, size: Size) -> None:
+    def _begin(self, position: int, size: Extent) -> None:
         self._first, self._last, self._size = position, position, size
         self._made: set[Var] = set()
         self._lengths: set[int] = set()  # elements of the values it has
@@ -158,20 +158,20 @@ class _Open:
         self._last = position + 1
         return True
 
-    def _joins(self, equation: Equation, size: Size) -> bool:
+    def _joins(self, equation: Equation, size: Extent) -> bool:
         astray = self._astray(equation, size)
         reads = any(self._views[x].root in self._made for x in equation.operands)
         near = (reads or equation.output.type.size in self._lengths) and not astray & self._made
         return near and size.pays and self._over.get(equation.output) not in self._elsewhere | astray
 
-    def _astray(self, equation: Equation, size: Size) -> set[Var]:
+    def _astray(self, equation: Equation, size: Extent) -> set[Var]:
         """What an equation reads of other rows than that which it computes."""
         return {self._views[x].root for x in equation.operands if not in_rows(x, self._views[x], size.rows)}
 
     def _end(self) -> None:
         if self._made:
             self._run.append(Fusion(self._first, self._last, self._size.rows, self._size.piece))
-        self._begin(0, Size(1, 1))
+        self._begin(0, Extent(1, 1))
 
     def end_run(self, runs: list[list[Fusion]]) -> None:
         self._end()

@@ -11,11 +11,11 @@ from types import FrameType
 
 from ipu_core.ir.block import (
     NEAREST,
-    Arithmetic,
     Array,
     Atom,
     Block,
     Equation,
+    EquationArithmetic,
     Format,
     Literal,
     Params,
@@ -100,7 +100,7 @@ class Builder:
         params: Params,
         *,
         fmt: FloatFormat | None = None,
-        arithmetic: Arithmetic = NEAREST,
+        arithmetic: EquationArithmetic = NEAREST,
     ) -> Atom:
         """Appends one equation and returns its value. An operation on numbers alone is a number.
 
@@ -117,7 +117,9 @@ class Builder:
             known = self._seen[meaning] = self.append(op, inputs, params, type_, arithmetic)
         return known
 
-    def append(self, op: str, inputs: tuple[Atom, ...], params: Params, type_: Type, arithmetic: Arithmetic) -> Var:
+    def append(
+        self, op: str, inputs: tuple[Atom, ...], params: Params, type_: Type, arithmetic: EquationArithmetic
+    ) -> Var:
         """Appends one equation as it is, with the next number."""
         var = Var(str(self.number), type_)
         scope = self.scope

@@ -14,14 +14,14 @@ import math
 
 from ipu_core.ir.block import Var
 from ipu_core.ir.unit_scaling.laws import rounded
-from ipu_core.ir.unit_scaling.nodes import Graph, Node
+from ipu_core.ir.unit_scaling.nodes import Node, ScaleGraph
 from ipu_core.ir.unit_scaling.results import Results
 
 SAME = 1e-9
 NEAR = 1e-3  # a factor so near to 1 is none
 
 
-def gradient_factors(graph: Graph, results: Results) -> dict[tuple[Node, Var], float]:
+def gradient_factors(graph: ScaleGraph, results: Results) -> dict[tuple[Node, Var], float]:
     """The factor of the gradient that a node gives its operand, where it is not 1."""
     inside: dict[Node, float] = {}  # p within a node, before the factors of its results
     outside: dict[Var, float] = {}

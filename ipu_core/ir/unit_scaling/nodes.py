@@ -77,7 +77,7 @@ class Origin(NamedTuple):
         return self.vector or self.weight or self.constant
 
 
-class Graph:
+class ScaleGraph:
     """The nodes of a Block and what its values are made of.
 
     Args:

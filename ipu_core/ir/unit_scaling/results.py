@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipu_core.ir.block import Equation, Var
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.unit_scaling.laws import Law, normal, of_array, rounded
-from ipu_core.ir.unit_scaling.nodes import Graph, Node
+from ipu_core.ir.unit_scaling.nodes import Node, ScaleGraph
 
 NEAR = 1e-3  # a factor so near to 1 is none
 
@@ -49,7 +49,7 @@ class Results:
         inside: laws within functions of one value, before their factors.
     """
 
-    def __init__(self, graph: Graph, rules: Rules) -> None:
+    def __init__(self, graph: ScaleGraph, rules: Rules) -> None:
         self.graph, self.rules = graph, rules
         self.laws: dict[Var, Law] = {}
         self.factors: dict[Var, float] = {}
@@ -124,7 +124,7 @@ class Results:
         return None
 
 
-def ancestors(graph: Graph) -> dict[Var, int]:
+def ancestors(graph: ScaleGraph) -> dict[Var, int]:
     """For every value the equations that it is made by, as bits of their numbers, its own among them."""
     above: dict[Var, int] = {}
     for equation in graph.block.equations:

@@ -12,13 +12,13 @@ from ipu_core.ir.ops import ELEMENTWISE, PRODUCTS, STRUCTURE
 from ipu_core.ir.unit_scaling.additions import add, mix
 from ipu_core.ir.unit_scaling.functions import LINEAR, drops, function_of_one, is_taken_up
 from ipu_core.ir.unit_scaling.laws import Law, combined, normal, of_array, rounded
-from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
+from ipu_core.ir.unit_scaling.nodes import REGIONS, Node, ScaleGraph
 from ipu_core.ir.unit_scaling.product_laws import conv2d, dot
 from ipu_core.ir.unit_scaling.regions import region
 from ipu_core.ir.unit_scaling.results import Results, Rules
 
 
-def results_of(graph: Graph, rules: Rules) -> Results:
+def results_of(graph: ScaleGraph, rules: Rules) -> Results:
     """The factors of a Block's results."""
     results = Results(graph, rules)
     for equation in graph.block.equations:

@@ -18,7 +18,7 @@ from ipu_core.ir.trace.traced import TracedArray
 from ipu_core.ir.trace.tracing import interpret, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, lift, scope
 from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
-from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
+from ipu_core.ir.unit_scaling.nodes import REGIONS, Node, ScaleGraph
 from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.unit_scaling.rules import results_of
@@ -76,7 +76,7 @@ class Factors:
         gradients: factors of gradients by (node, operand).
     """
 
-    graph: Graph
+    graph: ScaleGraph
     results: Results
     gradients: Mapping[tuple[Node, Var], float]
 
@@ -93,7 +93,7 @@ class Factors:
         needed = needed_values(block, parameters)
         for edge in arriving(gradient_edges(block, needed), block.outputs[0]):
             edges.setdefault(edge.operand, []).append(edge.equation)
-        graph = Graph(block, parameters, edges)
+        graph = ScaleGraph(block, parameters, edges)
         results = results_of(graph, rules)
         return Factors(graph, results, gradient_factors(graph, results))
 

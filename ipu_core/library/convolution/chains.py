@@ -15,7 +15,7 @@ from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Input, Output, Param
 from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import fold_axis
-from ipu_core.library.matmul.chains import Origin
+from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.placement.cuts import PlacementProblem, stage_cycles
 from lowprec import Accumulation
@@ -119,7 +119,7 @@ class SumBlocks(Rounded):
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
-        place = Origin(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
+        place = BlockPosition(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
         self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)

@@ -28,7 +28,7 @@ from ipu_core.library.matmul.fields import (
 from ipu_core.placement.blocks import Segment
 from ipu_core.placement.matmul import SumPlan
 from ipu_core.placement.matmul.account import result_stays
-from ipu_core.placement.matmul.geometry import Geometry, Group, Turn
+from ipu_core.placement.matmul.geometry import Geometry, Turn, TurnGroup
 
 
 class Chains(NamedTuple):
@@ -261,7 +261,7 @@ def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
     return compact(segments)[list(segments).index(segment)]
 
 
-def _in_partials(cuts: GroupCuts, group: Group, rows: Segment, columns: Segment) -> GroupCuts:
+def _in_partials(cuts: GroupCuts, group: TurnGroup, rows: Segment, columns: Segment) -> GroupCuts:
     """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
     steps = {"m": rows.step, "n": columns.step, "b": 1}
     vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)

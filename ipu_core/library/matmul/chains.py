@@ -17,7 +17,7 @@ from lowprec import Accumulation
 Array = npt.NDArray[Any]
 
 
-class Origin(NamedTuple):
+class BlockPosition(NamedTuple):
     """Where vertices' blocks lie in the whole result, as numbers or arrays that broadcast to the vertex axes.
 
     Random bits are made of these, so they do not depend on the placement.
@@ -28,14 +28,14 @@ class Origin(NamedTuple):
     first_group: Any = 0
     batch: Any = 0
 
-    def at_first(self, axis: int, axes: int) -> "Origin":
+    def at_first(self, axis: int, axes: int) -> "BlockPosition":
         """The places of the vertices at index 0 of a vertex axis."""
-        return Origin(*(first_along(value, axis, axes) for value in self))
+        return BlockPosition(*(first_along(value, axis, axes) for value in self))
 
 
 def fold(
-    views: list[Array], axes: str, origin: Origin, into: Mapping[str, tuple[int | None, ...]]
-) -> tuple[list[Array], Origin]:
+    views: list[Array], axes: str, origin: BlockPosition, into: Mapping[str, tuple[int | None, ...]]
+) -> tuple[list[Array], BlockPosition]:
     """Joins vertex axes named in `into` to the fields' own axes where the memory allows it, innermost first.
 
     Args:
@@ -55,7 +55,7 @@ def fold(
     return views, origin
 
 
-def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: Origin) -> bool:
+def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: BlockPosition) -> bool:
     """Whether the vertices along an axis lie one after the other in the whole result, not only in memory."""
     values, length = (origin.row, out.shape[-2]) if letter == "m" else (origin.column, out.shape[-1])
     return continues(values, position, axes, length)
@@ -66,7 +66,7 @@ class _Summing(Rounded):
 
     accumulation: Any = Param()
     axes = Param("")
-    origin: Any = Param(Origin())
+    origin: Any = Param(BlockPosition())
     _kernel: Callable[[Any], None]
 
     def compute(self) -> None:

@@ -10,9 +10,9 @@ from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.matmul.chains import Origin
+from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.blocks import Segment
-from ipu_core.placement.matmul.geometry import Geometry, Group
+from ipu_core.placement.matmul.geometry import Geometry, TurnGroup
 
 
 class GroupCuts(NamedTuple):
@@ -32,7 +32,7 @@ class GroupCuts(NamedTuple):
         return tuple(runs for _, runs, _ in self.vertex)
 
 
-def group_cuts(grid: Geometry, group: Group) -> GroupCuts:
+def group_cuts(grid: Geometry, group: TurnGroup) -> GroupCuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
     parts, rows, columns, _ = group
     batch = grid.batch.size
@@ -59,7 +59,7 @@ def block_tiles(grid: Geometry, parts: Any, rows: Any, columns: Any, batch: Any 
     return grid.tile(np.asarray(batch) // grid.batch.block, np.asarray(parts), np.asarray(rows), np.asarray(columns))
 
 
-def chain_tiles(grid: Geometry, group: Group) -> Ints:
+def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
     """Tiles of a group of chains, shaped like its vertex axes."""
     rows = group.rows.first + np.arange(group.rows.runs)[:, None]
     columns = group.columns.first + np.arange(group.columns.runs)
@@ -69,7 +69,7 @@ def chain_tiles(grid: Geometry, group: Group) -> Ints:
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
 
-def origin_of(cuts: GroupCuts, group_size: int) -> Origin:
+def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
     """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def origin_of(cuts: GroupCuts, group_size: int) -> Origin:
             if axis == letter:
                 total = total + (np.arange(runs) * step).reshape((-1,) + (1,) * (axes - 1 - position))
         found[letter] = total
-    return Origin(found["m"], found["n"], found["k"] // group_size, found["b"])
+    return BlockPosition(found["m"], found["n"], found["k"] // group_size, found["b"])
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
@@ -182,7 +182,7 @@ def hold_piece(
     return held, Copy(source, held, name)
 
 
-def held_field(held: Tensor, side: str, cuts: GroupCuts, group: Group) -> Tensor:
+def held_field(held: Tensor, side: str, cuts: GroupCuts, group: TurnGroup) -> Tensor:
     """The field of a group in a held piece."""
     _, across, block, inner, depth = held.strides
     other = group.columns if side == "a" else group.rows

@@ -35,7 +35,7 @@ class Turn(NamedTuple):
     last: bool = True
 
 
-class Group(NamedTuple):
+class TurnGroup(NamedTuple):
     """Vertices of one shape in a turn (for every product of a batch).
 
     Attributes:
@@ -121,7 +121,7 @@ class Geometry:
                 first, last = number == 0, number == len(pieces) - 1
                 yield Turn(i, j, load_a and first, load_b and first, *piece, first, last)
 
-    def groups(self, turn: Turn) -> Iterator[Group]:
+    def groups(self, turn: Turn) -> Iterator[TurnGroup]:
         """The vertices of a turn by shape, at most 8 groups; parts and products of a batch are single vertices.
 
         With a batch, or with several parts of a tile in a turn that are not all of them, every part is a group of its
@@ -130,7 +130,7 @@ class Geometry:
         for parts, apart in self.part_segments(turn):
             for rows in self.rows.segments(turn.rows):
                 for columns in self.columns.segments(turn.columns):
-                    yield Group(parts, rows, columns, apart)
+                    yield TurnGroup(parts, rows, columns, apart)
 
     def part_segments(self, turn: Turn) -> Iterator[tuple[Segment, int]]:
         """Parts of equal length in a turn, and from the number of one to the next: `start`, `length` are their k's."""

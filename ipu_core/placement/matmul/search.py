@@ -24,14 +24,14 @@ MOST_TURNS: Final = Cuts(1, TURNS[-1], TURNS[-1], 1)
 CANDIDATES: Final = 48  # cuts over tiles for which cuts in time are costed at a time
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate: where, and its modelled cycles."""
 
     placement: Placement
     cycles: float
 
 
-def search(problem: PlacementProblem[Product], memory: int) -> Found:
+def search(problem: PlacementProblem[Product], memory: int) -> Candidate:
     """The Placement with the fewest modelled cycles; where nothing fits, the one that needs least memory.
 
     Args:
@@ -49,7 +49,9 @@ def search(problem: PlacementProblem[Product], memory: int) -> Found:
     return best or _smallest(problem, every)
 
 
-def _with_turns(problem: PlacementProblem[Product], whole: Costed, best: Found | None, memory: int) -> Found | None:
+def _with_turns(
+    problem: PlacementProblem[Product], whole: Costed, best: Candidate | None, memory: int
+) -> Candidate | None:
     """The best candidate with rows or columns cut in time, if it is better than the `best` without, else that.
 
     Args:
@@ -119,7 +121,7 @@ def _every_turn(product: Product, whole: Costed, which: Ints) -> Candidates:
     return some._replace(turns=Cuts(1, rows[:, keep], columns[:, keep], 1), hold=hold[:, keep])
 
 
-def _smallest(problem: PlacementProblem[Product], every: Candidates) -> Found:
+def _smallest(problem: PlacementProblem[Product], every: Candidates) -> Candidate:
     """The candidate that needs least memory: everything cut in time as often as can be."""
     turned = costed(problem, every._replace(turns=MOST_TURNS), 0)
     found = _cheapest(turned, turned.memory == turned.memory.min())
@@ -127,7 +129,7 @@ def _smallest(problem: PlacementProblem[Product], every: Candidates) -> Found:
     return found
 
 
-def _cheapest(costs: Costed, allowed: npt.NDArray[np.bool_]) -> Found | None:
+def _cheapest(costs: Costed, allowed: npt.NDArray[np.bool_]) -> Candidate | None:
     """The allowed candidate with the fewest cycles, then the fewest tiles, then the first; None without any."""
     where = np.flatnonzero(allowed)
     if not where.size:
@@ -142,4 +144,4 @@ def _cheapest(costs: Costed, allowed: npt.NDArray[np.bool_]) -> Found | None:
         over.rows, over.columns, over.parts, over.batch, turns.rows, turns.columns,
         HOLDS[int(best.hold)], ORDERS[int(best.rows_fastest)], turns.parts,
     )  # fmt: skip
-    return Found(placement, float(cycles.min()))
+    return Candidate(placement, float(cycles.min()))

@@ -50,7 +50,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     )
 
 
-class Start:
+class ParameterShape:
     """The shape of a parameter, and what it is full of at the start; None: He's normal numbers."""
 
     def __init__(self, *sizes: int, value: float | None = None) -> None:
@@ -71,8 +71,8 @@ def layout(widths: tuple[int, ...]) -> Tree:
     channels = widths[1:-1]
 
     def normed(before: int, after: int, kernel: int = KERNEL) -> Tree:
-        norm = {"scale": Start(after, value=1.0), "bias": Start(after, value=0.0)}
-        return {"weight": Start(kernel, kernel, before, after), "norm": norm}
+        norm = {"scale": ParameterShape(after, value=1.0), "bias": ParameterShape(after, value=0.0)}
+        return {"weight": ParameterShape(kernel, kernel, before, after), "norm": norm}
 
     def block(before: int, after: int) -> Tree:
         parts = {"first": normed(before, after), "second": normed(after, after)}
@@ -81,7 +81,7 @@ def layout(widths: tuple[int, ...]) -> Tree:
     return {
         "stem": normed(1, channels[0]),
         "stages": [block(*pair) for pair in itertools.pairwise((channels[0], *channels))],
-        "head": {"weight": Start(channels[-1], widths[-1]), "bias": Start(widths[-1], value=0.0)},
+        "head": {"weight": ParameterShape(channels[-1], widths[-1]), "bias": ParameterShape(widths[-1], value=0.0)},
     }
 
 
@@ -92,7 +92,7 @@ def initial(shapes: Tree, seed: int) -> Tree:
     return unflatten(tree, [_start(start, key) for start, key in zip(leaves, keys, strict=True)])
 
 
-def _start(start: Start, key: Key) -> Any:
+def _start(start: ParameterShape, key: Key) -> Any:
     return nn.he_normal(key, start.sizes) if start.value is None else np.full(start.sizes, start.value, np.float32)
 
 

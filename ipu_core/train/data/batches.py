@@ -52,7 +52,7 @@ class Epochs:
         return iter(given)
 
 
-class Dataset(Protocol):
+class MapDataset(Protocol):
     """Samples by number: arrays, tensors or numbers, nested; all alike."""
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Samples:
         ValueError: an empty batch, or one that is larger than the data set.
     """
 
-    def __init__(self, dataset: Dataset, rows: int) -> None:
+    def __init__(self, dataset: MapDataset, rows: int) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise TypeError(f"samples are drawn by number from a data set that has a length, not from {dataset!r}")
         try:

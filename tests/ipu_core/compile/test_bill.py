@@ -13,7 +13,7 @@ from ipu_core.chip.target import Target
 from ipu_core.compile.bill import bill
 from ipu_core.compile.machine import Machine, planned
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.engine import alike
+from ipu_core.engine import remembered
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
 from ipu_core.ir.run.execute import Executable
@@ -26,18 +26,17 @@ from tests.ipu_core.ir.test_regions import step_of
 TARGET = Target("gc200", tiles=7)
 
 
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next account is made anew."""
-    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
+forget = remembered._kept.cache_clear
+"""The next account is made anew."""
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_operation_is_billed_as_its_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_is_billed_as_its_vertices(name: str) -> None:
     function, arguments = CASES[name]
     block, control = trace(function, *arguments), FloatingPointControl(esr=True)
-    forget(monkeypatch)
+    forget()
     wanted = Machine.build(block, TARGET, control=control).profile
-    forget(monkeypatch)
+    forget()
     assert facts(bill(block, TARGET, control=control).profile(None)) == facts(wanted)
 
 
@@ -55,14 +54,14 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("branch", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_step_is_billed_as_its_vertices_and_has_their_bits(
-    way: str, branch: bool, rounds: int, precision: str, monkeypatch: pytest.MonkeyPatch
+    way: str, branch: bool, rounds: int, precision: str
 ) -> None:
     """Before it runs, when its branch is taken and when it is not."""
     how = dict(WAYS[way])
     block, inputs = step_of(precision, rounds, branch=branch, streamed=how.pop("streamed", ()))
     orders = choose_accumulations(block, OrderRule.of(TARGET))
     machine, direct = Machine.build(block, TARGET, orders, **how), Executable(block, orders)
-    forget(monkeypatch)
+    forget()
     told = bill(block, TARGET, orders, **how)
     assert told.plan.words() == machine.plan.words()
     assert facts(told.profile(None)) == facts(machine.profile)
@@ -81,7 +80,7 @@ def test_every_step_is_billed_as_its_vertices_and_has_their_bits(
 
 def test_what_makes_a_bill_allocates_and_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     block, _ = step_of("fp16.16/stochastic", 2, branch=True)
-    forget(monkeypatch)
+    forget()
     for where, name in ((engine.engine, "aligned"), (engine.bind, "aligned"), (engine.bind, "bind_group")):
         monkeypatch.delattr(where, name)
     assert bill(block, TARGET).profile(None).cycles > 0

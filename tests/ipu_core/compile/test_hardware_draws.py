@@ -18,7 +18,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.trace.tracing import trace
-from ipu_core.library.matmul.chains import Origin
+from ipu_core.library.matmul.chains import BlockPosition
 from lowprec import Accumulation, Rounding, Xoroshiro128aox
 
 TARGET = Target("gc200", tiles=5)
@@ -192,7 +192,7 @@ def test_sums_in_float32_draw_nothing_and_are_the_tiles(adder: str) -> None:
     a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 5, 37), (2, 37, 3)))
     x = rng.normal(size=(2, 5, 37, 3)).astype(np.float32) * np.exp2(rng.integers(-20, 20, (37, 1))).astype(np.float32)
     order = Accumulation(group=16, accumulate="float32", adder=adder)
-    control, place = FloatingPointControl(), Origin()
+    control, place = FloatingPointControl(), BlockPosition()
     with pytest.warns(Unvalidated):
         random = TileRandom(SEED.state(TARGET.tiles, TARGET.workers))
     before = random.state.s0.copy()

@@ -8,7 +8,7 @@ import pytest
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
-from ipu_core.engine import Engine, alike, bind, engine
+from ipu_core.engine import Engine, bind, engine, remembered
 from ipu_core.engine.accountant import account
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import DataRace, OutOfStreamingMemory, OutOfTileMemory, UnmappedTensor
@@ -57,13 +57,9 @@ def facts(profile: Profile) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_kept() -> None:
     """No account is one of an engine that was built before."""
-    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
+    remembered._kept.cache_clear()
 
 
 def program(graph: Graph) -> Program:
@@ -94,7 +90,7 @@ def test_the_account_alone_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> No
     graph = Graph(TARGET)
     programs = [program(graph), Sequence(), Repeat(4, program(graph))]
     whole = Engine(graph, programs)
-    forget(monkeypatch)
+    remembered._kept.cache_clear()
     for where, name in ((engine, "aligned"), (bind, "aligned"), (bind, "bind_group")):
         monkeypatch.delattr(where, name)
     alone = account(graph, programs, CONTROL)
@@ -221,11 +217,11 @@ REFUSED: dict[str, tuple[Callable[[Graph], Program], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_both_refuse_the_same_in_the_same_words(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_refuse_the_same_in_the_same_words(what: str) -> None:
     make, kind, words = REFUSED[what]
     said = []
     for run in (lambda graph, made: Engine(graph, made), lambda graph, made: account(graph, [made], CONTROL)):
-        forget(monkeypatch)
+        remembered._kept.cache_clear()
         graph = Graph(Target("gc200", tiles=6, streaming_memory=7_999))
         made = make(graph)
         with pytest.raises(kind, match=words) as caught:

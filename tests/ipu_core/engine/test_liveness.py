@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ipu_core.engine.liveness import ProgramPoint, live_points
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
+from ipu_core.engine.memory import ProgramPoint, live_points
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While
 
 
 class Numbered:
@@ -42,8 +42,8 @@ BODY = [step(writes="a"), step(reads="a", writes="b"), step(reads="b", writes="c
 def test_a_value_read_in_every_round_lives_all_round_the_loop() -> None:
     rounds = Series((Leaf(1), Leaf(2), Leaf(3)))
     assert live(Series((Leaf(0), rounds)), BODY) == ["a", "ab", "bc", "cd"]
-    assert live(Series((Leaf(0), Loop(2, rounds))), BODY) == ["a", "ab", "abc", "acd"]
-    assert live(Series((Leaf(0), Loop(1, rounds))), BODY) == ["a", "ab", "bc", "cd"]
+    assert live(Series((Leaf(0), Repeated(2, rounds))), BODY) == ["a", "ab", "abc", "acd"]
+    assert live(Series((Leaf(0), Repeated(1, rounds))), BODY) == ["a", "ab", "bc", "cd"]
     again = While(Leaf(1), VARIABLES[4], Series((Leaf(2), Leaf(3))))
     assert live(Series((Leaf(0), again)), BODY) == ["a", "ab", "abc", "acd"]
 
@@ -52,24 +52,24 @@ def test_a_value_carried_from_the_end_of_a_round_to_the_next_ones_start_lives_be
     """Written last and read first: nothing inside one iteration would keep it."""
     steps = [step(writes="a"), step(reads="a", writes="b"), step(reads="b", writes="a")]
     body = Series((Leaf(1), Leaf(2)))
-    assert live(Series((Leaf(0), Loop(3, body))), steps) == ["a", "ab", "ab"]
-    assert live(Series((Leaf(0), Loop(1, body))), steps) == ["a", "ab", "ab"]
+    assert live(Series((Leaf(0), Repeated(3, body))), steps) == ["a", "ab", "ab"]
+    assert live(Series((Leaf(0), Repeated(1, body))), steps) == ["a", "ab", "ab"]
     far = [*steps, step(writes="c"), step(reads="c")]
     after = Series((Leaf(1), Leaf(2), Leaf(3), Leaf(4)))
-    assert live(Series((Leaf(0), Loop(3, after))), far) == ["a", "ab", "ab", "ac", "ac"]
-    assert live(Series((Leaf(0), Loop(1, after))), far) == ["a", "ab", "ab", "c", "c"]
+    assert live(Series((Leaf(0), Repeated(3, after))), far) == ["a", "ab", "ab", "ac", "ac"]
+    assert live(Series((Leaf(0), Repeated(1, after))), far) == ["a", "ab", "ab", "c", "c"]
 
 
 def test_a_value_written_piece_by_piece_lives_on_from_an_earlier_round() -> None:
     steps = [step(writes="b"), step(reads="b"), step(writes="a", defines=""), step(reads="a")]
     once = Series(tuple(Leaf(n) for n in range(4)))
     assert live(once, steps) == ["b", "b", "a", "a"]
-    assert live(Loop(2, once), steps) == ["ab", "ab", "a", "a"]  # the pieces that this round does not write
+    assert live(Repeated(2, once), steps) == ["ab", "ab", "a", "a"]  # the pieces that this round does not write
 
 
 def test_what_is_read_before_it_was_written_is_named() -> None:
     steps = [step(reads="a", writes="b"), step(reads="b", writes="a")]
-    assert live_points(Loop(2, Series((Leaf(0), Leaf(1)))), steps, 0)[1] == 0b01
+    assert live_points(Repeated(2, Series((Leaf(0), Leaf(1)))), steps, 0)[1] == 0b01
     assert live_points(Series((Leaf(1), Leaf(0))), steps, 0)[1] == 0b10
 
 
@@ -78,11 +78,11 @@ def random_tree(rng: random.Random, steps: int, depth: int) -> Tree:
     if kind < 0.4:
         return Series(tuple(random_tree(rng, steps, depth - 1) for _ in range(rng.randint(1, 4))))
     if kind < 0.6:
-        return Loop(rng.randint(1, 3), random_tree(rng, steps, depth - 1))
+        return Repeated(rng.randint(1, 3), random_tree(rng, steps, depth - 1))
     if kind < 0.75:
         return While(random_tree(rng, steps, 0), rng.choice(VARIABLES), random_tree(rng, steps, depth - 1))
     if kind < 0.85:
-        return Branch(rng.choice(VARIABLES), tuple(random_tree(rng, steps, depth - 1) for _ in range(2)))
+        return Choice(rng.choice(VARIABLES), tuple(random_tree(rng, steps, depth - 1) for _ in range(2)))
     return Leaf(rng.randrange(steps))
 
 
@@ -99,7 +99,7 @@ def written_out(rng: random.Random, tree: Tree, points: range) -> tuple[list[tup
                 ran, first = written_out(rng, part, range(first, points.stop))
                 run += ran
             return run, first
-        case Loop(count, body):
+        case Repeated(count, body):
             runs = [written_out(rng, body, points) for _ in range(count)]
             return [item for ran, _ in runs for item in ran], runs[0][1]
         case While(condition, predicate, body):
@@ -110,7 +110,7 @@ def written_out(rng: random.Random, tree: Tree, points: range) -> tuple[list[tup
                 test, _ = written_out(rng, condition, points)
                 run += [*ran, *test, (-1 - predicate.number, -1)]
             return run, written_out(rng, body, range(between, points.stop))[1]
-        case Branch(predicate, options):
+        case Choice(predicate, options):
             ran, ends = [], []
             for option in reversed(options):  # the order in which points are listed
                 one, first = written_out(rng, option, range(first, points.stop))

@@ -13,7 +13,7 @@ from ipu_core.frontends.torch.fidelity import ROUNDING, SHARE, TIMES, Fidelity, 
 from ipu_core.frontends.torch.kept import same_number
 from ipu_core.frontends.torch.operations.elementwise import log_of_1_and_exp
 from ipu_core.frontends.torch.outside import same_state
-from ipu_core.frontends.torch.slots import Slot, View
+from ipu_core.frontends.torch.slots import Slot, TensorView
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.trace.values import reduce_sum
 from ipu_core.nn import softplus
@@ -88,7 +88,7 @@ def test_a_report_says_what_it_did_not_see() -> None:
 
 def test_what_is_fixed_is_not_written_to_through_views_either() -> None:
     fixed, free = Slot(1.0, fixed="it is a parameter"), Slot(1.0)
-    view = Slot(1.0, View(fixed, lambda x: x, lambda old, new: new))
+    view = Slot(1.0, TensorView(fixed, lambda x: x, lambda old, new: new))
     for slot in (fixed, view):
         with pytest.raises(NotImplementedError, match="it is a parameter"):
             slot.write(2.0)

@@ -75,7 +75,7 @@ def test_bad_vertices_are_refused(change: dict, error: type[Exception], message:
         graph.add_vertices(cs, given["codelet"], given["tiles"], fields, given["params"])
 
 
-def test_single_vertices_are_grouped_by_likeness() -> None:
+def test_single_vertices_of_one_key_are_one_group() -> None:
     graph = Graph()
     x, y = mapped(graph, (6, 4), "x"), mapped(graph, (6, 4), "y")
     cs = graph.add_compute_set()

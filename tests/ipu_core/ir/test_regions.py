@@ -16,8 +16,8 @@ from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.ir.block import Block, Equation, Params, Region, Type, Var
 from ipu_core.ir.bodies import (
-    Run,
-    Step,
+    EquationSpan,
+    RegionSpan,
     closed,
     equations_of,
     fresh,
@@ -124,11 +124,14 @@ def test_the_walk_meets_every_equation_once_in_its_region() -> None:
     )
     ends = [0, len(inside[0]), len(every) - len(inside[1]), len(every)]
     assert runs_of(block) == (
-        Run(0, 0, ()), Run(0, ends[1], (loop,)), Run(ends[1], ends[2], ()), Run(ends[2], ends[3], (branch,)),
-        Run(ends[3], ends[3], ()),
-    )  # fmt: skip
+        EquationSpan(0, 0, ()),
+        EquationSpan(0, ends[1], (loop,)),
+        EquationSpan(ends[1], ends[2], ()),
+        EquationSpan(ends[2], ends[3], (branch,)),
+        EquationSpan(ends[3], ends[3], ()),
+    )
     steps = steps_of(block)
-    assert [type(step) for step in steps] == [Run, Step, Run, Step, Run]
+    assert [type(step) for step in steps] == [EquationSpan, RegionSpan, EquationSpan, RegionSpan, EquationSpan]
     assert [step[:] for _, step in regions_of(block, Region)] == [step[:] for step in steps[1::2]]
 
 

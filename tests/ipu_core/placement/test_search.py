@@ -13,7 +13,7 @@ from ipu_core.placement.matmul import Product, plan_sum, product_of
 from ipu_core.placement.matmul import plan as plan_module
 from ipu_core.placement.matmul import search as search_module
 from ipu_core.placement.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
-from ipu_core.placement.matmul.search import TURNS, Found, search
+from ipu_core.placement.matmul.search import TURNS, Candidate, search
 from lowprec import Accumulation
 from tests.examples import examples
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -180,7 +180,7 @@ def test_a_plan_is_what_the_search_for_its_memory_finds(
 def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = list[int]()
 
-    def counted(problem: PlacementProblem[Product], memory: int) -> Found:
+    def counted(problem: PlacementProblem[Product], memory: int) -> Candidate:
         searched.append(memory)
         return search(problem, memory)
 

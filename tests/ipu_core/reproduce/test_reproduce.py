@@ -52,7 +52,7 @@ def test_a_verdict_is_of_its_figures() -> None:
     for row, worse in (("16 bits", 2.35), ("SRC, 3 bits", 2.5), ("SRFF, 3 bits", 2.4), ("nearest", 3.0)):
         assert [f.holds for f in few_bits.judged({**losses, row: [worse]})].count(False) >= 1
     ends = zip(weights.ROWS, (2.8447, 3.0012, 2.8406, 2.8449, 2.8443, 2.8448), strict=True)
-    kept = {row: [weights.Trained(loss, [(0, 0.1), (1, 0.7)])] for row, loss in ends}
+    kept = {row: [weights.WeightsResult(loss, [(0, 0.1), (1, 0.7)])] for row, loss in ends}
     other = kept["nothing"][0]._replace
     assert [f.holds for f in weights.judged(kept)] == [True, True, None]
     assert "; 70 % of late updates lost" in weights.judged(kept)[0].ours
@@ -62,7 +62,7 @@ def test_a_verdict_is_of_its_figures() -> None:
     assert [f.holds for f in fixed_point.judged(wrong)] == [True, True]
     assert [f.holds for f in fixed_point.judged({**wrong, "stochastic": [9.4], "nearest": [20]})] == [False, False]
     found = sums.measure((0,), 0.5, silent)
-    far = sums.Measured({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
+    far = sums.SumErrors({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
     assert [f.holds for f in sums.judged(found, 10)] == [True] * 5
     assert [f.holds for f in sums.judged(far, 10)] == [False, True, True, True, False]
 
@@ -78,7 +78,7 @@ def test_verdicts_on_gradients_in_8_bits() -> None:
         (2.26, 0.0),
         (2.27, 0.0),
     )
-    found = {row: [fp8.Trained(*pair)] for row, pair in zip(fp8.ROWS, pairs, strict=True)}
+    found = {row: [fp8.Fp8Result(*pair)] for row, pair in zip(fp8.ROWS, pairs, strict=True)}
     assert [f.holds for f in fp8.judged(found)] == [True] * 5
     assert fp8.judged(found)[0].ours == "3.263, 96.0% flushed; float32 2.406"
     for row, worse, number in (
@@ -86,7 +86,7 @@ def test_verdicts_on_gradients_in_8_bits() -> None:
         ("loss scale", (2.5, 0.015), 2), ("loss scale", (2.406, 0.2), 2), ("current", (2.47, 0.0), 3),
         ("delayed", (2.42, 0.11), 3), ("unit-scaled", (2.32, 0.0), 4), ("unit-scaled", (2.27, 0.2), 4),
     ):  # fmt: skip
-        assert [f.holds for f in fp8.judged({**found, row: [fp8.Trained(*worse)]})][number] is False
+        assert [f.holds for f in fp8.judged({**found, row: [fp8.Fp8Result(*worse)]})][number] is False
 
 
 LOSSES = (2.406, 2.506, 2.447, 2.432, 2.415, 2.453, 2.439, 2.528, 2.48, 2.515, 2.52, 2.525, 2.485, 2.481, 2.42)

@@ -35,7 +35,7 @@ from ipu_core import (
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.errors import OtherOrders
 from ipu_core.placement.orders import OrderRule
-from ipu_core.train.keywords import ExecutionOptions, Options, SharedOptions, TrainingOptions
+from ipu_core.train.keywords import ExecutionOptions, LoopOptions, SharedOptions, TrainingOptions
 from ipu_core.train.options import foreign, options_of
 from lowprec import Accumulation
 from tests.examples import examples
@@ -71,7 +71,7 @@ def names(kind: Any) -> set[str]:
 def test_every_keyword_is_a_field_of_exactly_one_of_the_two() -> None:
     training, execution = names(Training), names(Execution)
     assert not training & execution
-    assert typing.get_type_hints(Options).keys() == training | execution
+    assert typing.get_type_hints(LoopOptions).keys() == training | execution
     assert typing.get_type_hints(TrainingOptions).keys() == training
     assert typing.get_type_hints(ExecutionOptions).keys() == execution
     assert typing.get_type_hints(SharedOptions).keys() == (training | execution) - {"precision"}

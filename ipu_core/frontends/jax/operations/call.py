@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.ir.trace.values import Traced, Value
 
 
-class Call(NamedTuple):
+class EquationCall(NamedTuple):
     """An equation of a jaxpr.
 
     Attributes:

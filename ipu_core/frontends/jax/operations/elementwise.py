@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ipu_core.frontends.jax.operations.call import Call
+from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.torch.operations.call import combined, numbers
 from ipu_core.frontends.torch.operations.elementwise import LN2, at_least, greater, negated
 from ipu_core.ir.trace.array_formulas import cosh, tan
@@ -28,7 +28,7 @@ def binary(op: str) -> Callable[..., Value]:
 def extreme(op: str, nothing: float) -> Callable[..., Value]:
     """A maximum or minimum; of a value and what is never chosen, the value."""
 
-    def chosen(call: Call, a: Value, b: Value) -> Value:
+    def chosen(call: EquationCall, a: Value, b: Value) -> Value:
         if isinstance(a, float) and a == nothing:
             return b
         return a if isinstance(b, float) and b == nothing else combined(op, a, b)
@@ -39,7 +39,7 @@ def extreme(op: str, nothing: float) -> Callable[..., Value]:
 def logical(op: str) -> Callable[..., Value]:
     """Of truth values."""
 
-    def made(call: Call, *values: Value) -> Value:
+    def made(call: EquationCall, *values: Value) -> Value:
         if call.kind() != "bool":
             raise NotImplementedError("bits of integers")
         return negated(values[0]) if op == "not" else combined(op, *values)
@@ -47,7 +47,7 @@ def logical(op: str) -> Callable[..., Value]:
     return made
 
 
-def raised(call: Call, x: Value, exponent: Value) -> Value:
+def raised(call: EquationCall, x: Value, exponent: Value) -> Value:
     """A power: small whole numbers by products, halves by a root too, others by the logarithm (NaN below 0)."""
     if not isinstance(exponent, int | float):
         return apply("exp", combined("multiply", exponent, apply("log", x)))
@@ -61,13 +61,13 @@ def raised(call: Call, x: Value, exponent: Value) -> Value:
     return apply("exp", combined("multiply", apply("log", x), exponent))
 
 
-def clamped(call: Call, low: Value, x: Value, high: Value) -> Value:
+def clamped(call: EquationCall, low: Value, x: Value, high: Value) -> Value:
     """The gradient passes at the bounds themselves."""
     x = combined("select", greater(low, x), low, x)
     return combined("select", greater(x, high), high, x)
 
 
-def converted(call: Call, x: Value) -> Value:
+def converted(call: EquationCall, x: Value) -> Value:
     """Floats stay as they are: the precision says in which format. Integers become floats."""
     before, after = call.kind(0), call.kind()
     if after == "float":
@@ -79,14 +79,14 @@ def converted(call: Call, x: Value) -> Value:
     raise NotImplementedError("numbers that are computed cannot become integers")
 
 
-def selected(call: Call, which: Value, *cases: Value) -> Value:
+def selected(call: EquationCall, which: Value, *cases: Value) -> Value:
     """The second case where the condition is true."""
     if call.kind(0) != "bool":
         raise NotImplementedError("a choice by a number")
     return combined("select", which, cases[1], cases[0])
 
 
-def passed(call: Call, x: Value) -> Value:
+def passed(call: EquationCall, x: Value) -> Value:
     """Without a gradient; integers have none."""
     return x if call.kind() != "float" else stop_gradient(x)
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.jax.operations.call import Call
+from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.torch.operations.call import combined, is_integer, numbers
 from ipu_core.frontends.torch.operations.shapes import as_one, cut, picked, taken
 from ipu_core.ir.trace.array_moves import take_along_axis, tile
 from ipu_core.ir.trace.values import Traced, Value, apply, broadcast, concatenate, reshape, shape_of, transpose
 
 
-def shaped(call: Call, x: Value) -> Value:
+def shaped(call: EquationCall, x: Value) -> Value:
     return reshape(x, call.shape)
 
 
-def spread(call: Call, x: Value) -> Value:
+def spread(call: EquationCall, x: Value) -> Value:
     """Axes at the given places of the result, repeated along the others."""
     shape = call.shape
     kept = [1] * len(shape)
@@ -28,32 +28,32 @@ def spread(call: Call, x: Value) -> Value:
     return broadcast(reshape(x, kept) if shape_of(x) else x, shape)
 
 
-def sliced(call: Call, x: Value) -> Value:
+def sliced(call: EquationCall, x: Value) -> Value:
     start, stop = call.params["start_indices"], call.params["limit_indices"]
     step = call.params["strides"] or (1,) * len(start)
     return x[tuple(slice(*map(int, one)) for one in zip(start, stop, step, strict=True))]
 
 
-def turned(call: Call, x: Value) -> Value:
+def turned(call: EquationCall, x: Value) -> Value:
     for place in call.params["dimensions"]:
         x = taken(x, place, np.arange(shape_of(x)[place], dtype=np.int32)[::-1].copy())
     return x
 
 
-def joined(call: Call, *values: Value) -> Value:
+def joined(call: EquationCall, *values: Value) -> Value:
     """Along an axis; integers among floats are floats."""
     alike = all(is_integer(x) for x in values)
     pieces = [as_one(x if alike else numbers(x)) for x in values if math.prod(shape_of(x))]
     return pieces[0] if len(pieces) == 1 else concatenate(pieces, int(call.params["dimension"]))
 
 
-def stacked(call: Call, *values: Value) -> Value:
+def stacked(call: EquationCall, *values: Value) -> Value:
     place = int(call.params["axis"])
     shape = (*call.shape[:place], 1, *call.shape[place + 1 :])
     return concatenate([as_one(numbers(reshape(as_one(x), shape))) for x in values], place)
 
 
-def padded(call: Call, x: Value, number: Value) -> Value:
+def padded(call: EquationCall, x: Value, number: Value) -> Value:
     """By a constant, around and between the elements; amounts below 0 cut."""
     sides = [tuple(map(int, side)) for side in call.params["padding_config"]]
     if isinstance(number, Traced):
@@ -74,15 +74,15 @@ def surrounded(x: Value, low: Sequence[int], high: Sequence[int], between: Seque
     return combined("select", apply("pad", np.ones(shape_of(x), np.float32), **sides), wide, number)
 
 
-def parts(call: Call, x: Value) -> list[Value]:
+def parts(call: EquationCall, x: Value) -> list[Value]:
     return cut(x, [int(n) for n in call.params["sizes"]], int(call.params["axis"]))
 
 
-def repeated(call: Call, x: Value) -> Value:
+def repeated(call: EquationCall, x: Value) -> Value:
     return tile(x, [int(n) for n in call.params["reps"]])
 
 
-def by_numbers(call: Call, operands: Sequence[Value], moved: Sequence[int] = (0,), **changed: Any) -> Value:
+def by_numbers(call: EquationCall, operands: Sequence[Value], moved: Sequence[int] = (0,), **changed: Any) -> Value:
     """The elements of some operands, moved as the primitive moves their numbers, given the other operands.
 
     Raises:
@@ -103,7 +103,7 @@ def by_numbers(call: Call, operands: Sequence[Value], moved: Sequence[int] = (0,
     return apply("gather", flat[0] if len(flat) == 1 else concatenate(flat, 0), places)
 
 
-def gathered(call: Call, x: Value, index: Value) -> Value:
+def gathered(call: EquationCall, x: Value, index: Value) -> Value:
     """Elements by number: rows of one axis, one element for each row, or at constant places.
 
     Numbers of the batch count from 0 and lie inside: what JAX does with others is not done.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipu_core.frontends.jax.operations.call import Call
+from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.jax.operations.moves import surrounded
 from ipu_core.frontends.torch.operations.call import numbers
 from ipu_core.frontends.torch.operations.images import LOWEST, avg_pool, max_pool
@@ -17,7 +17,7 @@ from ipu_core.ir.trace.values import Value, reduce_max, reduce_sum, reshape, sha
 from ipu_core.nn import conv2d
 
 
-def product(call: Call, a: Value, b: Value) -> Value:
+def product(call: EquationCall, a: Value, b: Value) -> Value:
     """A sum of products: axes of both that stay, then the first's own, then the second's."""
     (summed_a, summed_b), (batch_a, batch_b) = call.params["dimension_numbers"]
     letters = [chr(ord("a") + i) for i in range(len(shape_of(a)) + len(shape_of(b)))]
@@ -29,7 +29,7 @@ def product(call: Call, a: Value, b: Value) -> Value:
     return einsum(f"{''.join(of_a)},{''.join(of_b)}->{''.join((*batch, *own[0], *own[1]))}", numbers(a), numbers(b))
 
 
-def convolution(call: Call, x: Value, weight: Value) -> Value:
+def convolution(call: EquationCall, x: Value, weight: Value) -> Value:
     """Of images or signals, in any order of axes; a signal is an image of one line."""
     given, places = call.params, call.params["dimension_numbers"]
     lines = len(shape_of(x)) == 3
@@ -63,7 +63,7 @@ def _pair(numbers_of: Sequence[int], neutral: int = 1) -> tuple[int, int]:
 def windows(take: Callable[..., Value], around: float) -> Callable[..., Value]:
     """A reduction of windows over one or two axes by a function of images; what surrounds them has a number."""
 
-    def reduced(call: Call, x: Value) -> Value:
+    def reduced(call: EquationCall, x: Value) -> Value:
         sizes, steps, sides = (call.params[name] for name in ("window_dimensions", "window_strides", "padding"))
         if {*call.params["base_dilation"], *call.params["window_dilation"]} != {1}:
             raise NotImplementedError("windows with gaps")
@@ -91,7 +91,7 @@ def sums(x: Value, kernel: Any, stride: Any) -> Value:
     return avg_pool(x, kernel, stride, (0, 0), divisor=1)
 
 
-def running(call: Call, x: Value) -> Value:
+def running(call: EquationCall, x: Value) -> Value:
     """A product with ones and zeros."""
     place = int(call.params["axis"])
     if call.params["reverse"]:

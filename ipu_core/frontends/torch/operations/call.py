@@ -12,7 +12,7 @@ from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, in_forma
 from lowprec import float32 as FLOAT32
 
 
-class Call(NamedTuple):
+class NodeCall(NamedTuple):
     """A call of an operation: its node in the graph of torch, and the trace that it joins."""
 
     node: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, axis, combined, numbers
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, combined, numbers
 from ipu_core.ir.trace.array_functions import expm1, log1p
 from ipu_core.ir.trace.values import Traced, Value, apply, power, reshape, scope, shape_of, where
 from ipu_core.nn import stop_gradient
@@ -66,7 +66,7 @@ def small_power(x: Value, exponent: float) -> Value:
     return result if exponent > 0 else apply("reciprocal", result)
 
 
-def raised(call: Call, x: Value, exponent: Value) -> Value:
+def raised(call: NodeCall, x: Value, exponent: Value) -> Value:
     """A power: small whole numbers by products, halves by a root too, others by the logarithm (NaN below 0)."""
     if not isinstance(exponent, int | float):
         return apply("exp", combined("multiply", exponent, apply("log", x)))
@@ -85,13 +85,13 @@ def raised(call: Call, x: Value, exponent: Value) -> Value:
     return where(zero, 0.0, apply("exp", combined("multiply", apply("log", where(zero, 1.0, x)), exponent)))
 
 
-def divided(call: Call, a: Value, b: Value, rounding_mode: str | None = None) -> Value:
+def divided(call: NodeCall, a: Value, b: Value, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
         raise NotImplementedError("it rounds the quotient to a whole number")
     return combined("divide", a, b)
 
 
-def clamped(call: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+def clamped(call: NodeCall, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     """The gradient passes at the bounds themselves."""
     x = x if low is None else where(greater(low, x), low, x)
     return x if high is None else where(greater(x, high), high, x)
@@ -102,7 +102,7 @@ def clamped_inside(x: Value, low: float, high: float) -> Value:
     return where(greater(x, low), where(greater(high, x), x, high), low)
 
 
-def softplus(call: Call, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+def softplus(call: NodeCall, x: Value, beta: float = 1, threshold: float = 20) -> Value:
     x = combined("multiply", x, beta)
     return combined("divide", where(greater(x, threshold), x, log_of_1_and_exp(x)), beta)
 
@@ -118,7 +118,7 @@ def magnitude(x: Value) -> Value:
     return apply("absolute", x)
 
 
-def complementary(call: Call, x: Value) -> Value:
+def complementary(call: NodeCall, x: Value) -> Value:
     """1 - erf(x), above 1 from the exponential of -x^2: to 2^-17 of itself wherever float32 has it."""
     with scope(x, family="norm"):
         wide = widen(x)
@@ -134,15 +134,15 @@ def complementary(call: Call, x: Value) -> Value:
     return narrow(result, x)
 
 
-def log_sigmoid(call: Call, x: Value) -> Value:
+def log_sigmoid(call: NodeCall, x: Value) -> Value:
     return combined("negative", log_of_1_and_exp(combined("negative", x)))
 
 
-def silu(call: Call, x: Value, *_: Any) -> Value:
+def silu(call: NodeCall, x: Value, *_: Any) -> Value:
     return combined("multiply", x, apply("sigmoid", x))
 
 
-def gelu(call: Call, x: Value, approximate: str = "none") -> Value:
+def gelu(call: NodeCall, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
         return apply("gelu", x)
     inner = combined("add", x, combined("multiply", power(x, 3), 0.044715))
@@ -150,39 +150,39 @@ def gelu(call: Call, x: Value, approximate: str = "none") -> Value:
     return combined("multiply", combined("multiply", x, 0.5), combined("add", apply("tanh", inner), 1.0))
 
 
-def elu(call: Call, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+def elu(call: NodeCall, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
     """At 0 the gradient is that from below."""
     above = greater(x, 0.0)
     below = combined("multiply", expm1(where(above, 0.0, combined("multiply", x, input_scale))), alpha)
     return combined("multiply", where(above, x, below), scale)
 
 
-def leaky(call: Call, x: Value, slope: Value = 0.01) -> Value:
+def leaky(call: NodeCall, x: Value, slope: Value = 0.01) -> Value:
     return where(greater(x, 0.0), x, combined("multiply", x, slope))
 
 
-def prelu(call: Call, x: Value, weight: Value) -> Value:
+def prelu(call: NodeCall, x: Value, weight: Value) -> Value:
     ndim = len(shape_of(x))
     places = [1] * ndim
     places[1 if ndim > 1 else 0] = -1
     return leaky(call, x, reshape(weight, places) if shape_of(weight) else weight)
 
 
-def hard_sigmoid(call: Call, x: Value) -> Value:
+def hard_sigmoid(call: NodeCall, x: Value) -> Value:
     return combined("multiply", clamped_inside(combined("add", x, 3.0), 0.0, 6.0), 1 / 6)
 
 
-def glu(call: Call, x: Value, dim: int = -1) -> Value:
+def glu(call: NodeCall, x: Value, dim: int = -1) -> Value:
     place, half = axis(x, dim), shape_of(x)[dim] // 2
     first, second = (x[(slice(None),) * place + (slice(i * half, (i + 1) * half),)] for i in (0, 1))
     return combined("multiply", first, apply("sigmoid", second))
 
 
-def sign(call: Call, x: Value) -> Value:
+def sign(call: NodeCall, x: Value) -> Value:
     return combined("subtract", greater(x, 0.0), greater(0.0, x))
 
 
-def converted(call: Call, x: Value, *_: Any) -> Value:
+def converted(call: NodeCall, x: Value, *_: Any) -> Value:
     """Floats stay as they are: the precision says in which format. Integers become floats where torch makes such."""
     if call.kind() == "float":
         return combined("add", x, 0.0) if call.kind(0) == "int" else x
@@ -193,36 +193,36 @@ def converted(call: Call, x: Value, *_: Any) -> Value:
     raise NotImplementedError("numbers that are computed cannot become integers")
 
 
-def selected(call: Call, condition: Value, a: Value, b: Value) -> Value:
+def selected(call: NodeCall, condition: Value, a: Value, b: Value) -> Value:
     return combined("select", condition, a, b)
 
 
-def filled(call: Call, x: Value, mask: Value, number: Value) -> Value:
+def filled(call: NodeCall, x: Value, mask: Value, number: Value) -> Value:
     return combined("select", mask, number, x)
 
 
-def full(call: Call, x: Value, number: Value, *_: Any) -> Value:
+def full(call: NodeCall, x: Value, number: Value, *_: Any) -> Value:
     """An array full of a number, in the shape of another."""
     return combined("add", call.full(0.0, shape_of(x)), number) if isinstance(number, Traced) else number
 
 
-def interpolated(call: Call, a: Value, b: Value, weight: Value) -> Value:
+def interpolated(call: NodeCall, a: Value, b: Value, weight: Value) -> Value:
     return combined("add", a, combined("multiply", weight, combined("subtract", b, a)))
 
 
-def both(call: Call, a: Value, b: Value) -> Value:
+def both(call: NodeCall, a: Value, b: Value) -> Value:
     if call.kind() != "bool":
         raise NotImplementedError("bits of integers")
     return combined("minimum", a, b)
 
 
-def either(call: Call, a: Value, b: Value) -> Value:
+def either(call: NodeCall, a: Value, b: Value) -> Value:
     if call.kind() != "bool":
         raise NotImplementedError("bits of integers")
     return combined("maximum", a, b)
 
 
-def opposite(call: Call, x: Value) -> Value:
+def opposite(call: NodeCall, x: Value) -> Value:
     if call.kind() != "bool":
         raise NotImplementedError("bits of integers")
     return negated(x)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, combined
+from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.shapes import repeated_along
 from ipu_core.ir.trace.values import (
     Value,
@@ -47,7 +47,7 @@ def pair(value: Numbers) -> tuple[int, int]:
 
 
 def convolution(
-    call: Call, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Any = 0,
+    call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Any = 0,
     dilation: Numbers = 1, groups: int = 1,
 ) -> Value:  # fmt: skip
     """Of images or signals; a signal is an image of one line."""
@@ -80,7 +80,7 @@ def as_image(x: Value) -> Value:
 
 
 def transposed(
-    call: Call, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Numbers = 0,
+    call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Numbers = 0,
     output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Value:  # fmt: skip
     """The gradient of a convolution for its input."""
@@ -106,7 +106,7 @@ def transposed(
 def pooled(take: Callable[..., Value]) -> Callable[..., Value]:
     """A pooling of images or signals by a function of (images with channels last, windows, ...)."""
 
-    def pool(call: Call, x: Value, kernel: Numbers, stride: Any = (), padding: Numbers = 0, *rest: Any) -> Value:
+    def pool(call: NodeCall, x: Value, kernel: Numbers, stride: Any = (), padding: Numbers = 0, *rest: Any) -> Value:
         lines = str(call.node.target._schema.name).endswith("1d")
         images = as_image(x if len(shape_of(x)) == 3 else reshape(x, (1, *shape_of(x)))) if lines else x
         if len(shape_of(images)) == 3:
@@ -185,7 +185,7 @@ def spans(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
-def adaptive_mean(call: Call, x: Value, size: Any) -> Value:
+def adaptive_mean(call: NodeCall, x: Value, size: Any) -> Value:
     """The mean over all places, or products with the shares of the places in each window."""
     count = len(size) if isinstance(size, list | tuple) else 1
     wanted = call.shape[-count:]
@@ -208,7 +208,7 @@ def adaptive_mean(call: Call, x: Value, size: Any) -> Value:
     return x
 
 
-def adaptive_max(call: Call, x: Value, size: Any) -> list[Value | None]:
+def adaptive_max(call: NodeCall, x: Value, size: Any) -> list[Value | None]:
     """The largest of each window; the places, which it gives too, are refused where they are used."""
     count = len(size) if isinstance(size, list | tuple) else 1
     wanted, ndim = call.node.meta["val"][0].shape, len(shape_of(x))
@@ -219,7 +219,7 @@ def adaptive_max(call: Call, x: Value, size: Any) -> list[Value | None]:
     return [x, None]
 
 
-def resized(call: Call, x: Value, *_: Any) -> Value:
+def resized(call: NodeCall, x: Value, *_: Any) -> Value:
     """The nearest element, in a whole number of repetitions."""
     for place in range(2, len(shape_of(x))):
         times, rest = divmod(call.shape[place], shape_of(x)[place])

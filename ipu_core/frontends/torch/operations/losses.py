@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, combined, is_integer, looked_up, ones_at
+from ipu_core.frontends.torch.operations.call import NodeCall, combined, is_integer, looked_up, ones_at
 from ipu_core.frontends.torch.operations.elementwise import clamped, greater, log_of_1_and_exp
 from ipu_core.ir.trace.array_functions import log1p
 from ipu_core.ir.trace.values import (
@@ -36,7 +36,7 @@ def reduced(rows: Value, reduction: int) -> Value:
 def loss_of(rows: Callable[..., Value]) -> Callable[..., Value]:
     """A loss whose arguments end with its reduction and settings, from a function of (prediction, target, ...)."""
 
-    def loss(call: Call, x: Value, y: Value, reduction: int = MEAN, *settings: Any) -> Value:
+    def loss(call: NodeCall, x: Value, y: Value, reduction: int = MEAN, *settings: Any) -> Value:
         with scope([x, y], family="loss"):
             return reduced(rows(widen_one(x), widen_one(y), *settings), reduction)
 
@@ -70,7 +70,9 @@ def divergence(x: Value, y: Value, log_target: bool = False) -> Value:
     return combined("subtract", own, combined("multiply", y, x))
 
 
-def cross_entropy_binary(call: Call, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
+def cross_entropy_binary(
+    call: NodeCall, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN
+) -> Value:
     """Logarithms are at least -100, and the gradient is torch's: (x - y) / (x (1 - x)), of at least 1e-12 below."""
     with scope([x, y], family="loss"):
         x = widen(x)
@@ -85,7 +87,12 @@ def cross_entropy_binary(call: Call, x: Value, y: Value, weight: Value | None = 
 
 
 def with_logits(
-    call: Call, x: Value, y: Value, weight: Value | None = None, positive: Value | None = None, reduction: int = MEAN
+    call: NodeCall,
+    x: Value,
+    y: Value,
+    weight: Value | None = None,
+    positive: Value | None = None,
+    reduction: int = MEAN,
 ) -> Value:
     """(1 - y) log(1 + e^x) + y log(1 + e^-x): nothing cancels, so that both tails stay."""
     with scope([x, y], family="loss"):
@@ -113,7 +120,7 @@ def counted(labels: Value, classes: int, ignored: int) -> Value:
 
 
 def likelihood(
-    call: Call, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
+    call: NodeCall, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Value:  # fmt: skip
     """Minus the logarithms of the labels' probabilities, of which x are the logarithms."""
@@ -137,7 +144,7 @@ def likelihood(
 
 
 def cross_entropy(
-    call: Call, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
+    call: NodeCall, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Value:  # fmt: skip
     """Labels are numbers of classes, or the classes' probabilities."""
@@ -157,7 +164,9 @@ def cross_entropy(
     return likelihood(call, logs, y, weight, reduction, ignored, smoothing)
 
 
-def embedding(call: Call, table: Value, rows: Value, padding: int = -1, by_frequency: bool = False, *_: Any) -> Value:
+def embedding(
+    call: NodeCall, table: Value, rows: Value, padding: int = -1, by_frequency: bool = False, *_: Any
+) -> Value:
     """The row of padding has no gradient."""
     if by_frequency:
         raise NotImplementedError("gradients scaled by frequency")
@@ -175,7 +184,7 @@ def _as_rows(mask: Value, like: Value) -> Value:
     return broadcast(reshape(mask, (*shape_of(mask), 1)), shape_of(like))
 
 
-def one_hot(call: Call, rows: Value, classes: int = -1) -> Value:
+def one_hot(call: NodeCall, rows: Value, classes: int = -1) -> Value:
     return ones_at(rows, call.shape[-1])
 
 

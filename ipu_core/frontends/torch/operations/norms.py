@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ipu_core.frontends.torch.operations.call import Call, combined
+from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.reductions import variance
 from ipu_core.ir.trace.values import Value, apply, mean, reshape, scope, shape_of
 from ipu_core.nn.operations import narrow, widen
@@ -27,7 +27,13 @@ def channels(value: Value | None, x: Value) -> Value | None:
 
 
 def layer_norm(
-    call: Call, x: Value, shape: Any, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5, *_: Any
+    call: NodeCall,
+    x: Value,
+    shape: Any,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    *_: Any,
 ) -> Value:
     over = tuple(range(len(shape_of(x)) - len(shape), len(shape_of(x))))
     with scope(x, family="norm"):
@@ -36,7 +42,7 @@ def layer_norm(
     return scaled(narrow(normal, x), weight, bias)
 
 
-def rms_norm(call: Call, x: Value, shape: Any, weight: Value | None = None, eps: float | None = None) -> Value:
+def rms_norm(call: NodeCall, x: Value, shape: Any, weight: Value | None = None, eps: float | None = None) -> Value:
     over = tuple(range(len(shape_of(x)) - len(shape), len(shape_of(x))))
     with scope(x, family="norm"):
         wide = widen(x)
@@ -46,7 +52,7 @@ def rms_norm(call: Call, x: Value, shape: Any, weight: Value | None = None, eps:
 
 
 def group_norm(
-    call: Call, x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5,
+    call: NodeCall, x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5,
     *_: Any,
 ) -> Value:  # fmt: skip
     with scope(x, family="norm"):
@@ -57,7 +63,7 @@ def group_norm(
 
 
 def batch_norm(
-    call: Call, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
+    call: NodeCall, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
     running_variance: Value | None, training: bool, momentum: float, eps: float, *_: Any,
 ) -> tuple[Value, ...]:  # fmt: skip
     """The result and the new running statistics, which no gradient passes; None where they stay."""
@@ -84,7 +90,7 @@ def moved(running: Value, fresh: Value, momentum: float) -> Value:
 
 
 def instance_norm(
-    call: Call, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
+    call: NodeCall, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
     running_variance: Value | None, own: bool, momentum: float, eps: float, *_: Any,
 ) -> Value:  # fmt: skip
     if running_mean is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, combined
+from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.shapes import repeated_along
 from ipu_core.ir.trace.values import (
     Traced,
@@ -25,31 +25,31 @@ from ipu_core.ir.trace.values import (
 from ipu_core.nn import dropout, softmax
 
 
-def linear(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def linear(call: NodeCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
     product = matmul(x, transpose(weight))
     return product if bias is None else combined("add", product, bias)
 
 
-def product(call: Call, a: Value, b: Value, *_: Any) -> Value:
+def product(call: NodeCall, a: Value, b: Value, *_: Any) -> Value:
     return reshape(matmul(a, b), call.shape)  # of two vectors a number
 
 
-def plus_product(call: Call, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
+def plus_product(call: NodeCall, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
     made = combined("multiply", matmul(a, b), alpha)
     return combined("add", combined("multiply", x, beta), made) if beta else made
 
 
-def outer(call: Call, a: Value, b: Value) -> Value:
+def outer(call: NodeCall, a: Value, b: Value) -> Value:
     return combined("multiply", reshape(a, (-1, 1)), b)
 
 
-def bilinear(call: Call, a: Value, b: Value, weight: Value, bias: Value | None = None) -> Value:
+def bilinear(call: NodeCall, a: Value, b: Value, weight: Value, bias: Value | None = None) -> Value:
     made = einsum(call, "...i,oij,...j->...o", [a, weight, b])
     return made if bias is None else combined("add", made, bias)
 
 
 def attention(
-    call: Call, query: Value, key: Value, value: Value, mask: Value | None = None, rate: float = 0.0,
+    call: NodeCall, query: Value, key: Value, value: Value, mask: Value | None = None, rate: float = 0.0,
     causal: bool = False, scale: float | None = None, grouped: bool = False,
 ) -> Value:  # fmt: skip
     """Attention with torch's masks: truth values or numbers to add; the causal one begins at the first key.
@@ -80,7 +80,7 @@ def _whole(seen: Value) -> bool:
     return not isinstance(seen, Traced) and bool(np.all(seen))
 
 
-def einsum(call: Call, equation: str, operands: Sequence[Value], *_: Any) -> Value:
+def einsum(call: NodeCall, equation: str, operands: Sequence[Value], *_: Any) -> Value:
     """A sum of products by the names of axes, operand by operand from the left."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipu_core.frontends.torch.operations.call import Call, combined
+from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.shapes import part, stacked
 from ipu_core.ir.trace.values import Traced, Value, apply, concatenate, matmul, shape_of, transpose, where
 from ipu_core.nn import dropout
@@ -62,7 +62,7 @@ def network(step: Step) -> Callable[..., list[Value]]:
     """Layers in one or both directions: the last layer's hidden states and every layer's last states."""
 
     def run(
-        call: Call, x: Value, states: Any, weights: Sequence[Value], biases: Any, layers: int, rate: float,
+        call: NodeCall, x: Value, states: Any, weights: Sequence[Value], biases: Any, layers: int, rate: float,
         train: Any, both: bool, batch_first: Any,
     ) -> list[Value]:  # fmt: skip
         if isinstance(batch_first, list | tuple) or isinstance(biases, list | tuple):
@@ -102,7 +102,7 @@ def cell(step: Step, count: int) -> Callable[..., Any]:
     """One step of a layer."""
 
     def run(
-        call: Call, x: Value, states: Any, w: Value, u: Value, b: Value | None = None, c: Value | None = None
+        call: NodeCall, x: Value, states: Any, w: Value, u: Value, b: Value | None = None, c: Value | None = None
     ) -> Any:
         states = states if isinstance(states, list | tuple) else [states]
         sums = matmul(x, transpose(w))
@@ -113,7 +113,7 @@ def cell(step: Step, count: int) -> Callable[..., Any]:
     return run
 
 
-def dropped(call: Call, x: Value, rate: float, train: bool = True) -> Value:
+def dropped(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
     """The mask is drawn from the step's key, not by torch."""
     if not train or not rate:
         return x
@@ -126,7 +126,7 @@ def dropped(call: Call, x: Value, rate: float, train: bool = True) -> Value:
     )
 
 
-def drop_channels(call: Call, x: Value, rate: float, train: bool = True) -> Value:
+def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
     """Whole channels together."""
     if not train or not rate:
         return x
@@ -134,7 +134,7 @@ def drop_channels(call: Call, x: Value, rate: float, train: bool = True) -> Valu
     return combined("multiply", x, dropout(call.full(1.0, shape), rate))
 
 
-def bernoulli(call: Call, x: Value, chance: float = 0.5, *_: Any) -> Value:
+def bernoulli(call: NodeCall, x: Value, chance: float = 0.5, *_: Any) -> Value:
     """1 with a probability, else 0."""
     if not isinstance(chance, float) or not 0 < chance <= 1:
         raise NotImplementedError("a probability for each element")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, axes, axis, combined, numbers
+from ipu_core.frontends.torch.operations.call import NodeCall, axes, axis, combined, numbers
 from ipu_core.frontends.torch.operations.elementwise import root
 from ipu_core.ir.trace.array_formulas import argsort
 from ipu_core.ir.trace.array_functions import argmax
@@ -28,33 +28,33 @@ from ipu_core.ir.trace.values import (
 from ipu_core.nn import log_softmax, log_sum_exp, softmax, stop_gradient
 
 
-def summed(call: Call, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
+def summed(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
     return reduce_sum(numbers(x), axes(x, dim), keepdim)
 
 
-def averaged(call: Call, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
+def averaged(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
     return mean(numbers(x), axes(x, dim), keepdim)
 
 
-def largest(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def largest(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return reduce_max(numbers(x), axes(x, dim), keepdim)
 
 
-def smallest(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def smallest(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return combined("negative", reduce_max(combined("negative", x), axes(x, dim), keepdim))
 
 
 def with_places(function: Callable[..., Value], places: Callable[..., Value]) -> Callable[..., Any]:
     """A maximum or minimum along one axis, and the places if something takes them."""
 
-    def both(call: Call, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
+    def both(call: NodeCall, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
         taken = any(user.users and user.args[1] == 1 for user in call.node.users)
         return [function(call, x, dim, keepdim), places(call, x, dim, keepdim) if taken else None]
 
     return both
 
 
-def largest_place(call: Call, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+def largest_place(call: NodeCall, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The first place of the largest, of a NaN if there is one; no gradient passes."""
     x = numbers(x)
     if not shape_of(x):
@@ -63,11 +63,11 @@ def largest_place(call: Call, x: Value, dim: int | None = None, keepdim: bool = 
     return reshape(found, call.shape) if dim is None else found
 
 
-def smallest_place(call: Call, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+def smallest_place(call: NodeCall, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     return largest_place(call, combined("negative", x), dim, keepdim)
 
 
-def ordered(call: Call, x: Value, dim: int = -1, descending: bool = False, k: int | None = None) -> list[Value]:
+def ordered(call: NodeCall, x: Value, dim: int = -1, descending: bool = False, k: int | None = None) -> list[Value]:
     """Elements along an axis in order, and their places; the gradient goes with the elements.
 
     NaN is larger than all numbers. Equal ones keep their order (torch promises that of `stable=True` alone).
@@ -100,14 +100,14 @@ def variance(x: Value, over: tuple[int, ...], less: float = 0, keepdim: bool = T
     )
 
 
-def corrected(call: Call, x: Value, *arguments: Any) -> Value:
+def corrected(call: NodeCall, x: Value, *arguments: Any) -> Value:
     """The variance as its overloads ask for it: (unbiased), (dim, unbiased, keepdim), (dim, correction, keepdim)."""
     unbiased_only = len(arguments) == 1
     dim, less, keepdim = (None, arguments[0], False) if unbiased_only else arguments
     return variance(x, axes(x, dim), 1 if less is None else float(less), keepdim)
 
 
-def normed(call: Call, x: Value, *arguments: Any) -> Value:
+def normed(call: NodeCall, x: Value, *arguments: Any) -> Value:
     """The norm of a vector: of order 1, 2 or infinity. The gradient of a vector of zeros is 0."""
     order, dim, keepdim = (*arguments, None, None, False)[:3] if arguments else (2, None, False)
     order, over, keepdim = 2 if order is None else order, axes(x, dim), bool(keepdim)
@@ -120,14 +120,14 @@ def normed(call: Call, x: Value, *arguments: Any) -> Value:
     raise NotImplementedError(f"a norm of order {order}")
 
 
-def log_sums(call: Call, x: Value, dim: Any, keepdim: bool = False) -> Value:
+def log_sums(call: NodeCall, x: Value, dim: Any, keepdim: bool = False) -> Value:
     over = axes(x, dim)
     if len(over) != 1:
         raise NotImplementedError("more than one axis")
     return log_sum_exp(x, over[0], keepdim)
 
 
-def running_sum(call: Call, x: Value, dim: int, *_: Any) -> Value:
+def running_sum(call: NodeCall, x: Value, dim: int, *_: Any) -> Value:
     """A product with ones and zeros."""
     x = numbers(x)
     place, ndim = axis(x, dim), len(shape_of(x))
@@ -136,7 +136,7 @@ def running_sum(call: Call, x: Value, dim: int, *_: Any) -> Value:
     return transpose(sums, np.argsort(order).tolist())
 
 
-def multiplied(call: Call, x: Value, dim: int | None = None, keepdim: bool = False, *_: Any) -> Value:
+def multiplied(call: NodeCall, x: Value, dim: int | None = None, keepdim: bool = False, *_: Any) -> Value:
     if dim is None:
         x, dim = reshape(x, -1), 0
     place = axis(x, dim)
@@ -147,11 +147,11 @@ def multiplied(call: Call, x: Value, dim: int | None = None, keepdim: bool = Fal
     return reshape(result, call.shape)
 
 
-def all_of(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def all_of(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return combined("negative", reduce_max(combined("negative", truth(x)), axes(x, dim), keepdim))
 
 
-def any_of(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def any_of(call: NodeCall, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return reduce_max(truth(x), axes(x, dim), keepdim)
 
 
@@ -159,7 +159,7 @@ def truth(x: Value) -> Value:
     return combined("subtract", 1.0, combined("equal", x, 0.0))
 
 
-def cosine(call: Call, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+def cosine(call: NodeCall, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """Lengths below eps count as eps, with the gradient of a length."""
     over = axes(a, dim)
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import Call, axis, combined, is_integer, numbers, ones_at
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, combined, is_integer, numbers, ones_at
 from ipu_core.ir.trace.values import (
     Traced,
     Value,
@@ -38,11 +38,11 @@ def as_one(x: Value) -> Value:
     return x if isinstance(x, Traced) or is_integer(x) else np.asarray(x, np.float32)
 
 
-def permuted(call: Call, x: Value, dims: Sequence[int]) -> Value:
+def permuted(call: NodeCall, x: Value, dims: Sequence[int]) -> Value:
     return transpose(x, [axis(x, dim) for dim in dims])
 
 
-def swapped(call: Call, x: Value, first: int = -1, second: int = -2) -> Value:
+def swapped(call: NodeCall, x: Value, first: int = -1, second: int = -2) -> Value:
     order = list(range(len(shape_of(x))))
     if len(order) > 1:
         first, second = axis(x, first), axis(x, second)
@@ -50,16 +50,16 @@ def swapped(call: Call, x: Value, first: int = -1, second: int = -2) -> Value:
     return transpose(x, order)
 
 
-def shaped(call: Call, x: Value, *_: Any) -> Value:
+def shaped(call: NodeCall, x: Value, *_: Any) -> Value:
     """As the result's shape says, whatever the arguments are."""
     return reshape(x, call.shape)
 
 
-def expanded(call: Call, x: Value, *_: Any) -> Value:
+def expanded(call: NodeCall, x: Value, *_: Any) -> Value:
     return broadcast(x, call.shape)
 
 
-def broadcast_together(call: Call, values: Sequence[Value]) -> list[Value]:
+def broadcast_together(call: NodeCall, values: Sequence[Value]) -> list[Value]:
     shape = np.broadcast_shapes(*map(shape_of, values))
     return [broadcast(x, shape) for x in values]
 
@@ -69,12 +69,12 @@ def bounds(x: Value, dim: int, start: int | None, stop: int | None, step: int = 
     return slice(*slice(start, None if stop is None or stop > size else stop, step).indices(size))
 
 
-def sliced(call: Call, x: Value, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1) -> Value:
+def sliced(call: NodeCall, x: Value, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1) -> Value:
     return part(x, dim, bounds(x, dim, start, stop, step))
 
 
 def put_slice(
-    call: Call, x: Value, new: Value, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+    call: NodeCall, x: Value, new: Value, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
 ) -> Value:
     where = bounds(x, dim, start, stop, step)
     if step != 1:
@@ -82,26 +82,26 @@ def put_slice(
     return with_part(x, dim, where.start, where.stop, new)
 
 
-def selected(call: Call, x: Value, dim: int, index: int) -> Value:
+def selected(call: NodeCall, x: Value, dim: int, index: int) -> Value:
     return part(x, dim, index % shape_of(x)[dim])
 
 
-def put_select(call: Call, x: Value, new: Value, dim: int, index: int) -> Value:
+def put_select(call: NodeCall, x: Value, new: Value, dim: int, index: int) -> Value:
     start, kept = index % shape_of(x)[dim], list(shape_of(x))
     kept[axis(x, dim)] = 1
     return with_part(x, dim, start, start + 1, reshape(new, kept))
 
 
-def put_whole(call: Call, x: Value, new: Value, *_: Any) -> Value:
+def put_whole(call: NodeCall, x: Value, new: Value, *_: Any) -> Value:
     """Through a view that shows every element, in order."""
     return reshape(new, shape_of(x))
 
 
-def put_permuted(call: Call, x: Value, new: Value, dims: Sequence[int]) -> Value:
+def put_permuted(call: NodeCall, x: Value, new: Value, dims: Sequence[int]) -> Value:
     return transpose(new, np.argsort([axis(x, dim) for dim in dims]).tolist())
 
 
-def put_swapped(call: Call, x: Value, new: Value, first: int = -1, second: int = -2) -> Value:
+def put_swapped(call: NodeCall, x: Value, new: Value, first: int = -1, second: int = -2) -> Value:
     return swapped(call, new, first, second)
 
 
@@ -111,29 +111,29 @@ def cut(x: Value, sizes: Sequence[int], dim: int) -> list[Value]:
     return [part(x, dim, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
 
-def runs(call: Call, x: Value, *arguments: Any) -> list[Value]:
+def runs(call: NodeCall, x: Value, *arguments: Any) -> list[Value]:
     """Cut along an axis, by the sizes of the results."""
     dim = arguments[-1] if len(arguments) > 1 and isinstance(arguments[-1], int) else 0
     return cut(x, [fake.shape[dim] for fake in call.node.meta["val"]], dim)
 
 
-def unbound(call: Call, x: Value, dim: int = 0) -> list[Value]:
+def unbound(call: NodeCall, x: Value, dim: int = 0) -> list[Value]:
     return [part(x, dim, i) for i in range(shape_of(x)[dim])]
 
 
-def joined(call: Call, values: Sequence[Value], dim: int = 0) -> Value:
+def joined(call: NodeCall, values: Sequence[Value], dim: int = 0) -> Value:
     values = [x for x in values if shape_of(x) != (0,)]
     integers = all(is_integer(x) for x in values)
     given = [as_one(x if integers else numbers(x)) for x in values]
     return given[0] if len(given) == 1 else concatenate(given, axis(given[0], dim))
 
 
-def stacked(call: Call, values: Sequence[Value], dim: int = 0) -> Value:
+def stacked(call: NodeCall, values: Sequence[Value], dim: int = 0) -> Value:
     place = dim % (len(shape_of(values[0])) + 1)
     return joined(call, [reshape(as_one(x), (*shape_of(x)[:place], 1, *shape_of(x)[place:])) for x in values], place)
 
 
-def repeated(call: Call, x: Value, repeats: Sequence[int]) -> Value:
+def repeated(call: NodeCall, x: Value, repeats: Sequence[int]) -> Value:
     """The whole array so many times along each axis."""
     repeats = (*(1,) * (len(shape_of(x)) - len(repeats)), *repeats)
     sizes = (1,) * (len(repeats) - len(shape_of(x))) + shape_of(x)
@@ -141,7 +141,7 @@ def repeated(call: Call, x: Value, repeats: Sequence[int]) -> Value:
     return reshape(broadcast(apart, [n for pair in zip(repeats, sizes, strict=True) for n in pair]), call.shape)
 
 
-def each_repeated(call: Call, x: Value, repeats: int, dim: int | None = None, *_: Any) -> Value:
+def each_repeated(call: NodeCall, x: Value, repeats: int, dim: int | None = None, *_: Any) -> Value:
     """Each element so many times along an axis."""
     if not isinstance(repeats, int):
         raise NotImplementedError("different numbers of repetitions")
@@ -168,13 +168,13 @@ def taken(x: Value, dim: int, index: Value) -> Value:
     return transpose(rows, (*range(count, count + place), *range(count), *after))
 
 
-def flipped(call: Call, x: Value, dims: Sequence[int]) -> Value:
+def flipped(call: NodeCall, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
         x = taken(x, dim, np.arange(shape_of(x)[dim], dtype=np.int32)[::-1].copy())
     return x
 
 
-def rolled(call: Call, x: Value, shifts: Any, dims: Any = ()) -> Value:
+def rolled(call: NodeCall, x: Value, shifts: Any, dims: Any = ()) -> Value:
     shifts, dims = ([n] if isinstance(n, int) else n for n in (shifts, dims))
     if not dims:
         return reshape(rolled(call, reshape(x, -1), shifts, [0]), shape_of(x))
@@ -186,7 +186,7 @@ def rolled(call: Call, x: Value, shifts: Any, dims: Any = ()) -> Value:
     return x
 
 
-def padded(call: Call, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
+def padded(call: NodeCall, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
     """By zeros, a number, or what lies inside; amounts below 0 cut."""
     for number, (low, high) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         x = _padded(x, len(shape_of(x)) - 1 - number, low, high, mode, value or 0.0)
@@ -215,7 +215,7 @@ def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) ->
     return concatenate([e for e in (ends[0], x, ends[1]) if shape_of(e)[dim]], dim)
 
 
-def indexed(call: Call, x: Value, indices: Sequence[Value | None]) -> Value:
+def indexed(call: NodeCall, x: Value, indices: Sequence[Value | None]) -> Value:
     """x[indices] for arrays of numbers, one or several, or constant masks."""
     places = [i for i, index in enumerate(indices) if index is not None]
     given = [_rows(call, i, indices[i]) for i in places]
@@ -234,7 +234,7 @@ def indexed(call: Call, x: Value, indices: Sequence[Value | None]) -> Value:
     return taken(merged, first, rows)
 
 
-def _rows(call: Call, position: int, index: Value) -> Any:
+def _rows(call: NodeCall, position: int, index: Value) -> Any:
     """An index as numbers of rows; a mask of several axes as one index for each."""
     node = call.node.args[1][position]
     if "bool" not in str(node.meta["val"].dtype):
@@ -264,7 +264,7 @@ def picked(x: Value, index: Value) -> Value:
     return reduce_sum(combined("select", ones, x, 0.0), count)
 
 
-def gathered(call: Call, x: Value, dim: int, index: Value, *_: Any) -> Value:
+def gathered(call: NodeCall, x: Value, dim: int, index: Value, *_: Any) -> Value:
     """Elements of an axis by number: by ones and zeros, or where the numbers are constant by their places."""
     if not isinstance(index, Traced):
         index = np.asarray(index)
@@ -283,14 +283,14 @@ def gathered(call: Call, x: Value, dim: int, index: Value, *_: Any) -> Value:
 
 
 def triangle(keep: Callable[..., Any]) -> Callable[..., Value]:
-    def kept(call: Call, x: Value, diagonal: int = 0) -> Value:
+    def kept(call: NodeCall, x: Value, diagonal: int = 0) -> Value:
         mask = keep(np.ones(shape_of(x)[-2:], np.float32), diagonal)
         return combined("select", mask, x, 0.0)
 
     return kept
 
 
-def put_index(call: Call, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False) -> Value:
+def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False) -> Value:
     """x with new elements at constant places: those of a mask, or of one index each for the first axes."""
     if any(isinstance(i, Traced) for i in indices):
         mask = indices[0]
@@ -313,13 +313,13 @@ def put_index(call: Call, x: Value, indices: Sequence[Value | None], new: Value,
     return combined("select", (numbers_of >= 0).astype(np.float32), spread, x)
 
 
-def shuffled_pixels(call: Call, x: Value, factor: int) -> Value:
+def shuffled_pixels(call: NodeCall, x: Value, factor: int) -> Value:
     n, channels, high, wide = shape_of(x)
     apart = reshape(x, (n, channels // factor**2, factor, factor, high, wide))
     return reshape(transpose(apart, (0, 1, 4, 2, 5, 3)), call.shape)
 
 
-def moved(call: Call, x: Value, source: Any, destination: Any) -> Value:
+def moved(call: NodeCall, x: Value, source: Any, destination: Any) -> Value:
     sources, places = ([axis(x, n)] if isinstance(n, int) else [axis(x, d) for d in n] for n in (source, destination))
     order = [i for i in range(len(shape_of(x))) if i not in sources]
     for place, given in sorted(zip(places, sources, strict=True)):

@@ -11,7 +11,7 @@ import pytest
 
 from ipu_core import Sgd, TrainLoop, blame
 from ipu_core.diagnose.blame import Blame
-from ipu_core.diagnose.blame.switches import Switch, trimmed
+from ipu_core.diagnose.blame.switches import CauseSwitch, trimmed
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import command
 from ipu_core.study.models import catalogue as models
@@ -85,7 +85,7 @@ def test_fp8_without_scales_in_a_language_model() -> None:
     loop, batches = task("fp16.32/operands=float8_e4m3fn/gradients=float8_e4m3fn", FP8)
     found = blame(loop, batches, FP8["steps"])
     (culprit,) = found.culprits
-    assert culprit.switch == Switch("backward")
+    assert culprit.switch == CauseSwitch("backward")
     assert culprit.kind == "underflow"
     assert found.closed > 0.9
     assert found.spent <= MOST
@@ -140,7 +140,7 @@ TWO = Fault("two", "fp16.32/layer0:forward.partials=float8_e4m3fn/layer0:weights
 def test_two_causes_are_found_one_after_the_other() -> None:
     found = blame(TWO.loop(), batch, TWO.steps)
     first, second = found.culprits
-    assert {first.switch, second.switch} == {Switch("partials", "layer0"), Switch("weights", "layer0")}
+    assert {first.switch, second.switch} == {CauseSwitch("partials", "layer0"), CauseSwitch("weights", "layer0")}
     assert (first.before, second.before) == (0, 1)
     assert found.closed > 0.9
     assert found.spent <= MOST
@@ -189,7 +189,7 @@ def test_in_precision_goes_on_as_a_loop_of_that_precision_would() -> None:
 def test_rules_that_change_nothing_are_left_out() -> None:
     loop = HEALTHY[1].loop()
     base = loop.precision
-    cured = Switch("backward", "layer1").off(Switch("weights").off(base, loop.ideal), loop.ideal)
+    cured = CauseSwitch("backward", "layer1").off(CauseSwitch("weights").off(base, loop.ideal), loop.ideal)
     short = trimmed(cured, base, loop.ideal)
     assert ":weights=float32" in cured.name
     assert ":weights=float32" not in short.name  # they are in fp16.32

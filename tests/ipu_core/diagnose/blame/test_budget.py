@@ -12,7 +12,7 @@ from ipu_core.diagnose.blame import lockstep
 from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.search import BUDGET, LEAST_BUDGET, TRIMMING
 from ipu_core.diagnose.blame.suspects import Suspects
-from ipu_core.diagnose.blame.switches import Switch
+from ipu_core.diagnose.blame.switches import CauseSwitch
 from ipu_core.diagnose.blame.trials import ANOTHER, LOOK, MAKING, Trials
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import loop as loops
@@ -93,7 +93,7 @@ def test_a_language_model_s_short_run_is_explained_within_the_budget(steps: int,
     found = blame(loop, batches, steps)
     check(counts, steps, found.spent, BUDGET, cured=True)
     (culprit,) = found.culprits
-    assert culprit.switch == Switch("backward")
+    assert culprit.switch == CauseSwitch("backward")
     assert culprit.kind == "underflow"
     assert culprit.closed > 0.9
 
@@ -133,7 +133,7 @@ def test_what_had_only_zeros_to_work_on_is_not_cleared() -> None:
     for name, hides in (("a gradient in E4M3 without a scale", True), ("a 4-bit accumulator forward", False)):
         loop, seen = fault(name).loop(), Lockstep()
         seen.look(loop, batch(0))
-        assert Suspects(loop.block, seen, 9).hides(Switch("backward", "layer1")) is hides, name
+        assert Suspects(loop.block, seen, 9).hides(CauseSwitch("backward", "layer1")) is hides, name
 
 
 SHOWN = {

@@ -7,7 +7,7 @@ import pytest
 
 from ipu_core import Sgd, TrainLoop, blame, cheapest, sensitivity
 from ipu_core.diagnose.blame.lockstep import Lockstep
-from ipu_core.diagnose.blame.switches import Switch
+from ipu_core.diagnose.blame.switches import CauseSwitch
 from ipu_core.diagnose.blame.trials import reference_of
 from ipu_core.ir.precision.operand_scaling import SCALINGS
 from ipu_core.ir.precision.precision import Precision
@@ -30,7 +30,10 @@ def test_a_reference_casts_nothing(name: str) -> None:
 
 def test_a_layer_s_blocks_of_four_bits_are_named() -> None:
     found = blame(loop("fp32.32/layer2:scaling=mxfp4"), batch, 100, tolerance=0.01)
-    assert {culprit.switch for culprit in found.culprits} == {Switch("forward", "layer2"), Switch("backward", "layer2")}
+    assert {culprit.switch for culprit in found.culprits} == {
+        CauseSwitch("forward", "layer2"),
+        CauseSwitch("backward", "layer2"),
+    }
     first = found.culprits[0]
     assert first.equation.startswith("an operand of layer2.weight")
     assert first.kind == "rounding"
