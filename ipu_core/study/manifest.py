@@ -65,6 +65,30 @@ def read_manifest(folder: str | Path) -> Manifest:
     return Manifest(dict(basis), files, trainings, executions)
 
 
+def renamed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """Names of sums of an older lowprec, such as "17 grad_weight dot w1", each with the one that it has here.
+
+    Args:
+        there, here: what two studies rest on, or two results of one: "accumulations" by name.
+    """
+    now = {name.rpartition(".")[2]: name for name in here["accumulations"]}
+    pairs = ((old, now.get(old.partition(" ")[0], "")) for old in there["accumulations"])
+    return {old: new for old, new in pairs if _was(old, new)}
+
+
+def in_names_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """The one with the names of sums that the other has."""
+    names = renamed(there, here)
+    return {**there, "accumulations": {names.get(name, name): one for name, one in there["accumulations"].items()}}
+
+
+def _was(old: str, new: str) -> bool:
+    """Whether an older lowprec called a sum so, which did not say layers."""
+    number, role, op, parameter = (*old.split(" ", 3), "", "", "")[:4]
+    tail = f"{role}.{op}.{number}"
+    return new == f"{parameter}.{tail}" if parameter else new == tail or new.endswith(f".{tail}")
+
+
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """In words, what keeps results of one manifest from standing beside those of the other."""
     if there["lowprec"] != here["lowprec"]:

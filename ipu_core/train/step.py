@@ -14,7 +14,7 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute import remade
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, described, format_name
+from ipu_core.ir.block import Block, Equation, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.passes.autodiff import value_and_grad
@@ -276,7 +276,7 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
-    words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
+    words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
     return PlannedStep(ideal, training, execution, block, chosen, hashlib.sha256(words.encode()).hexdigest())
 
 
@@ -320,7 +320,7 @@ def check_hardware_random(block: Block) -> None:
     """
     for equation in equations_of(block):
         if equation.arithmetic.stochastic and (why := _refusal(equation)):
-            raise ValueError(f"random='hardware': {described(equation)} {why}; take random='philox'")
+            raise ValueError(f"random='hardware': {equation.name} {why}; take random='philox'")
 
 
 def _refusal(equation: Equation) -> str:

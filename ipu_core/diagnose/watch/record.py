@@ -27,6 +27,7 @@ MEASURES = {
     "nan": "NaN",
 }
 """Shares, and what of: of all elements, of `lost` those that should have changed."""
+NEAR = 5  # names that a refusal offers
 BAD = ("underflow", "overflow", "saturated", "lost", "nan")
 
 
@@ -73,15 +74,19 @@ class Record:
         return np.asarray(self.rows["step"][:, 0]) if self.rows.shape[1] else np.zeros(0, np.int64)
 
     def index(self, name: str) -> int:
-        """The column of a value.
+        """The column of a value, by its name or what that begins with up to a dot, as "0.weight.update".
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is none of that name, or several.
         """
-        found = np.flatnonzero(self.values["name"] == name) if isinstance(name, str) else np.zeros(0)
-        if not found.size:
-            raise KeyError(f"no value {shown(name)} was watched")
-        return int(found[0])
+        names = self.values["name"].tolist()
+        if name in names:
+            return int(names.index(name))
+        found = [place for place, each in enumerate(names) if isinstance(name, str) and each.startswith(f"{name}.")]
+        if len(found) != 1:
+            several = f"; there are {', '.join(names[place] for place in found[:NEAR])}" if found else ""
+            raise KeyError(f"no value {shown(name)} was watched{several}")
+        return found[0]
 
     def share(self, measure: str) -> npt.NDArray[np.float64]:
         """The share of a measure of MEASURES, of shape (looks, values); NaN where there was nothing to count.
