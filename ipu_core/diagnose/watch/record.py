@@ -138,12 +138,15 @@ class Record:
         return plot_exponents(self, name, ax)
 
     def table(self, count: int = 10, title: str = "") -> Table:
-        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad."""
+        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad.
+
+        A layer is shown where the name does not say it.
+        """
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
         healthy = len(self.rows) and not len(self.worst(1))
         note = "; largest share in any look (mean)." if rows else ": nothing was lost to rounding." if healthy else "."
-        columns = ("value", "line", "format", "rms", *BAD, "first at step")
+        columns = ("value", "layer", "line", "format", "rms", *BAD, "first at step")
         return Table(title, columns, tuple(rows), looks + note)
 
     def _row(self, place: np.intp) -> tuple[str, ...]:
@@ -152,7 +155,8 @@ class Record:
         bad = np.nanmax([np.nan_to_num(share) for share in shares.values()], axis=0) > 0
         cells = [_percent(share) for share in shares.values()]
         first = str(int(rows["step"][np.argmax(bad)]))
-        return value["name"], value["source"], value["format"], f"{rows['rms'][-1]:.2g}", *cells, first
+        near = "" if value["name"].startswith(value["layer"]) else value["layer"]
+        return value["name"], near, value["source"], value["format"], f"{rows['rms'][-1]:.2g}", *cells, first
 
     def __str__(self) -> str:
         return str(self.table())

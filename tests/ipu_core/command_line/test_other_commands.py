@@ -16,7 +16,7 @@ def test_profile_prints_plan_and_account_and_writes_reports(tmp_path: Path, capf
     arguments = ["--layers", "64-16-10", "--precision", "fp16.16/nearest", "--target", "bow"]
     assert exit_code("profile", *arguments, "--out", str(tmp_path / "p")) == 0
     printed = capfd.readouterr().out
-    assert "forward dot 0.weight" in printed
+    assert "0.weight.forward.dot.0" in printed
     assert "program 0 on bow, 1472 tiles" in printed
     assert {path.name for path in (tmp_path / "p").iterdir()} == {
         "profile.json",

@@ -50,7 +50,7 @@ def test_the_study_runs_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_profile_names_its_convolutions(capsys: pytest.CaptureFixture[str]) -> None:
     profile(SMALL, "fp16.16/stochastic", None)
-    assert "grad_weight conv2d_weight_gradient" in capsys.readouterr().out
+    assert ".grad_weight.conv2d_weight_gradient." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
