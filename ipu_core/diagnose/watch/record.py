@@ -140,13 +140,15 @@ class Record:
     def table(self, count: int = 10, title: str = "") -> Table:
         """The worst values, each with its largest share in any look, its mean, the step at which it first was bad.
 
-        A layer is shown where the name does not say it.
+        Where names say no parameter and no layer, the layer that their operands come from stands beside them.
         """
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
         healthy = len(self.rows) and not len(self.worst(1))
         note = "; largest share in any look (mean)." if rows else ": nothing was lost to rounding." if healthy else "."
-        columns = ("value", "layer", "line", "format", "rms", *BAD, "first at step")
+        columns: tuple[str, ...] = ("value", "layer", "line", "format", "rms", *BAD, "first at step")
+        if not any(near for _, near, *_ in rows):
+            columns, rows = (columns[0], *columns[2:]), [(name, *cells) for name, _, *cells in rows]
         return Table(title, columns, tuple(rows), looks + note)
 
     def _row(self, place: np.intp) -> tuple[str, ...]:
@@ -155,7 +157,7 @@ class Record:
         bad = np.nanmax([np.nan_to_num(share) for share in shares.values()], axis=0) > 0
         cells = [_percent(share) for share in shares.values()]
         first = str(int(rows["step"][np.argmax(bad)]))
-        near = "" if value["name"].startswith(value["layer"]) else value["layer"]
+        near = value["layer"] if value["name"].startswith(f"{value['role']}.") else ""
         return value["name"], near, value["source"], value["format"], f"{rows['rms'][-1]:.2g}", *cells, first
 
     def __str__(self) -> str:

@@ -96,7 +96,7 @@ def test_a_plan_prints_every_product_with_its_parameter() -> None:
     assert "first.forward.dot.0: 64 x 600 by 600 x 32, float32" in words
     assert "second.grad_weight.dot." in words
     assert re.search(r"^forward\.reduce_max\.\d+: maximum over 10 of 64 x 1, float32$", words, re.MULTILINE)
-    assert "reduce_sum: sum over" in words
+    assert re.search(r"reduce_sum\.\d+: sum over", words)
     assert words.count("placement: rows") == len(whole.sums)
     assert words.count("accumulation: group 16") == len(whole.sums) - len(whole.maxima)
 

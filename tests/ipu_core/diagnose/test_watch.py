@@ -319,7 +319,9 @@ def test_a_file_with_the_names_of_an_older_lowprec_is_gone_on_in(tmp_path: Path)
     made = loop(Watch(every=1, path=path))
     made.run(BATCHES, 2)
     made.save(tmp_path / "checkpoint.npz")
-    values = record(made).values.copy()
+    fields = dict(record(made).values.dtype.fields or {})
+    kinds = [(name, "<U9" if name == "name" else kind) for name, (kind, *_) in fields.items()]
+    values = record(made).values.astype(kinds)
     values["name"] = [f"old {place}" for place in range(len(values))]
     Record(values, record(made).rows).save(older)
     with pytest.warns(DeprecationWarning, match=r"older\.watch has names .*: 'old \d+' is '[\w.]+\.\d+' now") as said:
@@ -331,6 +333,18 @@ def test_a_file_with_the_names_of_an_older_lowprec_is_gone_on_in(tmp_path: Path)
     assert Record.read(older).values["name"].tolist() == values["name"].tolist()
     assert Record.read(older).rows.tobytes() == Record.read(path).rows.tobytes()
     assert record(again).values["name"].tolist() == record(made).values["name"].tolist()
+
+
+def test_the_table_shows_layers_that_names_do_not_say() -> None:
+    small = lambda params, batch: loss(params, batch) * 1e-6  # noqa: E731
+    made = TrainLoop(
+        small, PARAMS, BATCHES[0], optimizer=Sgd(0.1), precision="fp16.32/nearest", engine="direct", watch=1
+    )
+    made.run(BATCHES, 2)
+    table = record(made).table(len(record(made).values))
+    assert table.columns[1] == "layer"
+    layers = {row[0].rpartition(".")[0]: row[1] for row in table.rows}
+    assert (layers["grad_input.convert"], layers["hidden.weight.grad_weight.dot"]) == ("out", "")
 
 
 def test_a_pattern_is_for_what_it_is_for_in_rules() -> None:
@@ -394,6 +408,7 @@ def test_the_table_says_which_where_and_how_much() -> None:
     assert any("%" in line for line in first)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[-1].startswith("3 looks at ")
+    assert "layer" not in record(made).table(1).columns  # which the name says
     healthy = loop(1, precision="fp32.32")
     healthy.run(BATCHES, 2)
     assert "nothing was lost to rounding" in str(record(healthy))

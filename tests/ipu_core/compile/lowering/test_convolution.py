@@ -87,7 +87,7 @@ def test_the_planners_choice_costs_what_it_says(index: int) -> None:
     for equation in typed.equations:
         if equation.number not in plans or (equation.op == "conv2d_input_gradient" and strides != 1):
             continue  # an input gradient has a convolution for every phase, of which the plan is the largest
-        name = ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
+        name = equation.name
         names = name, f"{name}: sum parts", f"{name}: convert"
         counted = [s.account for s in machine.profile.steps if s.name in names]
         one = plans[equation.number]
