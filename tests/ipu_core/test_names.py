@@ -86,7 +86,7 @@ def test_a_name_says_parameter_or_layer_role_operation_and_number() -> None:
         "layers.0.b.grad_weight.reduce_sum", "mix.forward.dot", "mix.grad_input.dot", "mix.forward.exp", "forward.gelu",
         "layers.0.w.gradient_sum.add",
         "layers.0.w.first_moment.scaled_add", "out.second_moment.scaled_add", "out.update.scaled_add",
-        "optimiser.reduce_max", "region.loop", "region.branch",
+        "optimizer.reduce_max", "region.loop", "region.branch",
     } <= about  # fmt: skip
 
 
@@ -176,12 +176,12 @@ def test_messages_call_it_so_too() -> None:
 
 
 GENERIC = re.compile(
-    r"stream feed (batch\.[01]|lr|loss_scale)|(load|store) state\.optimiser\.\w+\.[\w.]+|entry of the (new )?state"
+    r"stream feed (batch\.[01]|lr|loss_scale)|(load|store) state\.optimizer\.\w+\.[\w.]+|entry of the (new )?state"
     r"|total\.(loss|bad|gradients\.[\w.]+)|write back [\w.]+|new [\w.]+"
 )
 
 
-@pytest.mark.parametrize("options", [{}, WHOLE, {**WHOLE, "streamed": "optimiser.*", "overlap": True}])
+@pytest.mark.parametrize("options", [{}, WHOLE, {**WHOLE, "streamed": "optimizer.*", "overlap": True}])
 def test_a_step_of_a_profile_says_of_which_equation_it_is_or_what_it_is_for(options: dict[str, Any]) -> None:
     made = loop(**options)
     assert made.profile is not None
