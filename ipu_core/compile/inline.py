@@ -17,7 +17,7 @@ from ipu_core.graph import program as p
 from ipu_core.graph.adoption import adopt, in_place_of
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.ir.block import Block, Type, described, format_name
+from ipu_core.ir.block import Block, Type, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import INT32
@@ -188,7 +188,7 @@ def _check_results(block: Block) -> None:
 def _check_formats(block: Block, target: Target) -> None:
     """Refuses values in formats that no unit of the chip computes with."""
     has = {"float32", "float16", "int32"}
-    made = [(described(equation), equation.output) for equation in equations_of(block)]
+    made = [(equation.name, equation.output) for equation in equations_of(block)]
     for what, var in [*((f"argument {var.name}", var) for var in block.inputs), *made]:
         name = format_name(var.type.format)
         if name not in has and not (name.startswith(BYTES) and any(row[0] == BYTES for row in target.macs)):

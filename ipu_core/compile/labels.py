@@ -1,12 +1,7 @@
-"""Names of equations and values in profiles and refusals."""
+"""Names of values in profiles and refusals."""
 
-from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
-
-
-def label(equation: Equation) -> str:
-    """An equation's name: parameter, operation, number."""
-    return ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
 
 
 def state_names(block: Block) -> dict[Var, str]:
@@ -23,4 +18,4 @@ def value_names(block: Block) -> dict[Var, str]:
     names = state_names(block)
     names |= {var: f"input.{var.name}" for var in inputs_of(block)[block.carried :]}
     names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in carries_of(block)}
-    return names | {equation.output: label(equation) for equation in equations_of(block)}
+    return names | {equation.output: equation.name for equation in equations_of(block)}

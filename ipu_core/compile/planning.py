@@ -9,7 +9,7 @@ from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.schedule.residency import residency
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
-from ipu_core.ir.block import Block, Equation, Var, described, format_name
+from ipu_core.ir.block import Block, Equation, Var, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.ir.run.kernels import order_of
@@ -34,7 +34,7 @@ class BlockPlan:
         target: the chip.
         sums: by equation number.
         sides: the operands as the plans take them, by equation number; convolutions gather theirs by windows.
-        names: by equation number, what it is, for print.
+        names: of the equations, by number.
         maxima: numbers of those that are maxima: their order has no meaning.
     """
 
@@ -60,7 +60,7 @@ class BlockPlan:
 
     def words(self) -> str:
         """Every product, sum and maximum in words."""
-        return "\n".join(f"%{number} {self.names[number]}: {self._words(number)}" for number in self.sums)
+        return "\n".join(f"{self.names[number]}: {self._words(number)}" for number in self.sums)
 
     def _words(self, number: int) -> str:
         one = self.sums[number]
@@ -152,15 +152,14 @@ def plan(
         else:
             lie[number] = tuple(sides(block, equation, target))
             sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
-    names = {n: " ".join(filter(None, (e.role, e.op, e.parameter))) for n, e in planned.items()}
-    return BlockPlan(target, sums, lie, names, maxima)
+    return BlockPlan(target, sums, lie, {number: e.name for number, e in planned.items()}, maxima)
 
 
 def _refuse_blocks(block: Block, target: Target) -> None:
     for equation in equations_of(block):
         if equation.op == "to_blocks":
             raise UnsupportedByTarget(
-                f"{described(equation)}: {target.name} has no unit for {equation.params['format']}, whose elements "
+                f"{equation.name}: {target.name} has no unit for {equation.params['format']}, whose elements "
                 "share scales; the direct engine (engine='direct') computes it"
             )
 
@@ -174,7 +173,7 @@ def _plan_sum(
     room: int,
 ) -> SumPlan:
     if not isinstance(place, Placement | None):
-        raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
+        raise ValueError(f"{equation.name} is no convolution: its place is a Placement, not {place}")
     name, out = _widest(equation), equation.output.type.shape
     return planned(target, sizes(equation), lie, name, out, order, place, room)
 
@@ -183,7 +182,7 @@ def _plan_convolution(
     equation: Equation, target: Target, order: Accumulation, place: Placement | ConvPlacement | None, room: int
 ) -> ConvPlan:
     if not isinstance(place, ConvPlacement | None):
-        raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
+        raise ValueError(f"{equation.name} is a convolution: its place is a ConvPlacement, not {place}")
     return plan_convolution(target, sums_of(equation, _widest(equation)), order, place, room)
 
 

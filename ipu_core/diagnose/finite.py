@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, described
+from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.run.kernels import BoundCall
 from lowprec import Accumulation, Key
@@ -61,7 +61,7 @@ def cause(
         for each, key in zip(inputs, keys, strict=True):
             again.feed(each, key)
     except _Found as found:
-        return f"it began in {described(found.equation)}"
+        return f"it began in {found.equation.name}"
     return "it did not come again when the step was done again"
 
 

@@ -1,4 +1,4 @@
-"""What every equation of a step has, by its name: a table of roles, operations, formats, sums, rounding and lines."""
+"""What every equation of a step has, by its name: a table of formats, sums, rounding and lines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from ipu_core.ir.block import Block, Equation, Format, Literal, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.precision.rules import names_of
 from ipu_core.train.table import Table
 from lowprec import FloatFormat
 from lowprec.checks import integer
 
 WIDTH = 100
-COLUMNS = ("equation", "role", "operation", "formats", "sums", "rounding", "line")
+COLUMNS = ("equation", "formats", "sums", "rounding", "line")
 LEAST = 10  # characters of a name
-KEPT = ("first_moment", "second_moment", "gradient_sum")  # families that say more than their role
 NOTE = "fp16 is float16, fp32 float32, bf16 bfloat16, e4m3fn float8_e4m3fn and so on; no rounding: the result is exact."
 
 
@@ -64,11 +62,8 @@ def shortened(name: str, room: int) -> str:
 def _row(equation: Equation, lines: dict[int, str]) -> tuple[str, ...]:
     operands = dict.fromkeys(_kind(var.type.format) for var in equation.operands)
     output, accumulate = equation.output.type.format, equation.arithmetic.accumulate
-    name = next(names_of(equation))
     return (
-        name,
-        equation.family if equation.family in KEPT else equation.role,
-        equation.op,
+        equation.name,
         f"{','.join(operands)}->{_kind(output)}" if [*operands] != [_kind(output)] else _kind(output),
         _kind(accumulate) if accumulate else "",
         "" if _is_exact(equation) else equation.arithmetic.rounding.mode.removesuffix("_even"),

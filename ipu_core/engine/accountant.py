@@ -136,9 +136,11 @@ class _Accountant:
             case p.StreamCopy() | p.RemoteLoad() | p.RemoteStore():
                 return self._transfer(program)
             case p.WriteUndef(tensor):
-                return self._leaf(account_sync("undefine", self.target, frozenset(), frozenset([self._own(tensor)])))
+                name = f"undefine {tensor.variable.name}"
+                return self._leaf(account_sync(name, self.target, frozenset(), frozenset([self._own(tensor)])))
             case p.AbortOnNaN(tensor):
-                return self._leaf(account_sync("sync", self.target, frozenset([self._own(tensor)]), frozenset()))
+                name = f"abort on NaN in {tensor.variable.name}"
+                return self._leaf(account_sync(name, self.target, frozenset([self._own(tensor)]), frozenset()))
             case p.Sync():
                 return self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
         raise TypeError(f"{program!r} is no program")

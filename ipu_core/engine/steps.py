@@ -132,7 +132,7 @@ def _moving(
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
     """The account of a step that moves nothing: a barrier (or, without cycles, a remark on liveness)."""
     none = Traffic.none(target.tiles)
-    cycles = target.sync_cycles if name == "sync" else 0
+    cycles = 0 if defines else target.sync_cycles
     zero = np.zeros(target.tiles, np.int64)
     return StepAccount(name, "sync", zero, none, none, 0, cycles, {}, reads, frozenset(), defines)
 

@@ -25,6 +25,9 @@ ROLES = ("forward", "grad_input", "grad_weight", "optimizer", "update")
 """What an equation is for. "update" is the one equation per parameter that writes the new weight; the rest of the
 optimizer's arithmetic (moments, direction, norms) is "optimizer"."""
 
+KEPT = ("gradient_sum", "first_moment", "second_moment")
+"""Families that say more than their role: what is kept of a parameter beside its weight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Type:
@@ -135,6 +138,7 @@ class Equation:
         drawn: whose random bits it takes, that of which it is a copy; None: its own.
         region: its body, and when that runs; None: it is one operation.
         operands: the inputs that are values, without the literals.
+        name: what reports, tables, profiles and messages call it: "0.weight.grad_weight.dot.34".
         output: its only result; to ask a region for it is a ValueError.
     """
 
@@ -161,11 +165,21 @@ class Equation:
 
     def __getattr__(self, name: str) -> Any:
         if name == "output":
-            raise ValueError(f"equation {self.number} ({self.op}) is a region: it has {len(self.outputs)} outputs")
+            raise ValueError(f"{self.name} is a region: it has {len(self.outputs)} outputs")
         raise AttributeError(f"an equation has no {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Equation, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
+    @property
+    def name(self) -> str:
+        """Parameter, or else layer; role, or what is kept (KEPT); operation; number.
+
+        It ends with the number and so is unlike any other of the Block and its bodies, and begins with a name by which
+        rules of a `Precision` know it: a pattern such as "layers.0.*" fits both.
+        """
+        purpose = self.family if self.family in KEPT or self.region is not None else self.role
+        return ".".join(filter(None, (self.parameter or self.layer, purpose, self.op, str(self.number))))
 
     @property
     def keyed(self) -> int:
@@ -221,9 +235,9 @@ class Region:
         """Inputs and outputs of the Block without memory of their own, each with the value that is there for it."""
         return {}
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, note: Note) -> Iterator[str]:
         """The printed form, with the body indented."""
-        yield from (f"  {one}" for one in body_lines(self.body.equations))
+        yield from (f"  {one}" for one in body_lines(self.body.equations, note))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +265,7 @@ class Block:
     offloaded: frozenset[Var] = frozenset()
 
     def __str__(self) -> str:
-        return "\n".join(lines(self))
+        return "\n".join(lines(self, _named))
 
 
 def per_block(
@@ -293,39 +307,50 @@ def typed(var: Var) -> str:
     return f"{var}: {var.type}"
 
 
-def described(equation: Equation) -> str:
-    """An equation in a few words, for messages: "grad_weight 0.weight dot 34"."""
-    return " ".join(filter(None, (equation.role, equation.parameter, equation.op, str(equation.number))))
+Note = Callable[[Equation], str]
+"""What is printed of an equation behind a #."""
 
 
-def line(equation: Equation) -> str:
-    """One equation in one line, with its role, family and parameter behind a #."""
-    arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
-    arithmetic = equation.arithmetic
+def _named(equation: Equation) -> str:
+    """Its name and family, and how it computes."""
+    return " ".join((equation.name, equation.family, *_how(equation.arithmetic)))
+
+
+def _unnamed(equation: Equation) -> str:
+    """Its role, family and parameter, and how it computes: nothing that two equal equations differ in."""
+    parts = filter(None, (equation.role, equation.family, equation.parameter))
+    return " ".join((*parts, *_how(equation.arithmetic)))
+
+
+def _how(arithmetic: EquationArithmetic) -> list[str]:
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
     how += [f"promoted every {arithmetic.promote}"] if arithmetic.promote else []
-    how += [arithmetic.rounding.mode] if arithmetic.stochastic else []
-    note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
-    return f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note}"
+    return how + ([arithmetic.rounding.mode] if arithmetic.stochastic else [])
 
 
-def lines(block: Block) -> Iterator[str]:
-    """The printed form of a Block, one line per equation.
+def text(block: Block) -> str:
+    """What digests of steps are made of: it stays, whatever is printed of a Block."""
+    return "\n".join(lines(block, _unnamed))
 
-    Inputs and outputs are shown as what is in memory for them: digests of steps are made of these lines.
+
+def lines(block: Block, note: Note) -> Iterator[str]:
+    """A Block, one line per equation.
+
+    Inputs and outputs are shown as what is in memory for them.
     """
     regions = [equation.region for equation in block.equations if equation.region is not None]
     there = {var: other for region in regions for var, other in region.stand_ins.items()}
     yield f"block({', '.join(typed(there.get(var, var)) for var in block.inputs)})"
     yield from (f"  constant {typed(var)}" for var in block.constants)
-    yield from (f"  {one}" for one in body_lines(block.equations))
+    yield from (f"  {one}" for one in body_lines(block.equations, note))
     yield f"  return {', '.join(str(there.get(var, var)) for var in block.outputs)}"
 
 
-def body_lines(equations: Iterable[Equation]) -> Iterator[str]:
+def body_lines(equations: Iterable[Equation], note: Note) -> Iterator[str]:
     """The lines of equations, without indentation."""
     for equation in equations:
-        if equation.region is None:
-            yield line(equation)
-        else:
-            yield from equation.region.lines()
+        if equation.region is not None:
+            yield from equation.region.lines(note)
+            continue
+        arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
+        yield f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note(equation)}"

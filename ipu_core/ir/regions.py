@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.ir.block import Region, Var, typed
+from ipu_core.ir.block import Note, Region, Var, typed
 from lowprec import Key
 
 
@@ -55,11 +55,11 @@ class Loop(Region):
         rows = part.type.shape[0]
         return whole[number * rows : (number + 1) * rows]
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, note: Note) -> Iterator[str]:
         """How often, of what, the body, and what goes on to the next iteration."""
         fed = ", ".join(str(part) for _, part in self.fed)
         yield f"{self.count} iterations, each with its part of {fed}, from zeros:"
-        yield from Region.lines(self)
+        yield from Region.lines(self, note)
         yield from (f"  {typed(before)} <- {after}" for before, after in self.carries)
 
 
@@ -101,10 +101,10 @@ class Branch(Region):
         """What is new is written over the old state in the end, and need not be moved before."""
         return {result: new for result, new, _ in self.chosen}
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, note: Note) -> Iterator[str]:
         """The flag and the body."""
         yield f"if {self.flag}, else the state stays as it was:"
-        yield from Region.lines(self)
+        yield from Region.lines(self, note)
 
 
 def iteration_key(key: Key, number: int) -> Key:

@@ -74,7 +74,7 @@ class _Verifier:
     def equations(self, equations: Iterable[Equation], defined: set[Var]) -> None:
         """Checks equations in order; adds their results to what is defined where they are."""
         for equation in equations:
-            where = f"equation {equation.number} ({equation.op})"
+            where = equation.name
             if equation.number in self.numbers:
                 raise DuplicateDefinition(f"{where}: another equation has the number {equation.number}")
             self.numbers.add(equation.number)

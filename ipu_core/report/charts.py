@@ -131,7 +131,7 @@ def heat_map(
     shapes = []
     for row, name in enumerate(names):
         y = row * ROW
-        short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        short = name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[1 - LONGEST // 2 :]}"
         shapes.append(f"<g><title>{html.escape(name)}</title>{text(LABELS - 6, y + 12, short, 'end')}</g>")
         for first, end in itertools.pairwise([0, *(np.flatnonzero(np.diff(levels[row])) + 1), len(starts)]):
             if levels[row, first] >= 0:

@@ -148,7 +148,7 @@ def _labels(found: Sequence[Span], end: int) -> str:
     for first, last, name in sorted(steps, key=lambda each: each[0] - each[1]):
         middle = 50 * (first + last) / end
         if all(abs(middle - other) >= _APART for other, _ in placed):
-            placed.append((middle, name if len(name) <= _NAME else name[: _NAME - 1] + "…"))
+            placed.append((middle, name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[1 - _NAME // 2 :]}"))
     return _placed("steps", placed)
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ipu_core.compile.labels import label
 from ipu_core.diagnose.blame import blame, sensitivity
 from ipu_core.diagnose.watch import Watch
 from ipu_core.engine.profile import Profile
@@ -140,7 +139,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
-    names = {label(equation): (equation.role, equation.op) for equation in equations_of(loop.block)}
+    names = {equation.name: (equation.role, equation.op) for equation in equations_of(loop.block)}
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
     if folder is not None:
         data = json.dumps(to_data(loop.profile, names))

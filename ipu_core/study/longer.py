@@ -10,7 +10,7 @@ from typing import Any
 
 import lowprec
 from ipu_core.study.files import point_file
-from ipu_core.study.manifest import MANIFEST, read_manifest
+from ipu_core.study.manifest import MANIFEST, in_names_of, read_manifest
 from ipu_core.study.settings import Point
 from ipu_core.study.store import RESULTS, Store, read_results
 from ipu_core.train.values import canonical
@@ -35,7 +35,7 @@ def make_longer(
     held = read_manifest(folder).basis
     before, wanted = held["settings"].get("steps"), settings["steps"]
     here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
-    if canonical(held) != canonical(here) or not before < wanted:
+    if canonical(in_names_of(held, here)) != canonical(here) or not before < wanted:
         return 0
     with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
         states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]

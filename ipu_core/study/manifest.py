@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lowprec
+from ipu_core.ir.spelling import OLDER, OWN
 from ipu_core.train.values import digest
 
 MANIFEST = "manifest.json"
@@ -63,6 +64,30 @@ def read_manifest(folder: str | Path) -> Manifest:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise OtherStudy(f"{path} is damaged, or no study's manifest: {ELSEWHERE}") from error
     return Manifest(dict(basis), files, trainings, executions)
+
+
+def renamed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """Names of sums of an older lowprec, such as "17 grad_weight dot w1", each with the one that it has here.
+
+    Args:
+        there, here: what two studies rest on, or two results of one: "accumulations" by name.
+    """
+    now = {name.rpartition(".")[2]: name for name in here["accumulations"]}
+    pairs = ((old, now.get(old.partition(" ")[0], "")) for old in there["accumulations"])
+    return {old: new for old, new in pairs if _was(old, new)}
+
+
+def in_names_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """The one with the names of sums that the other has."""
+    names = renamed(there, here)
+    return {**there, "accumulations": {names.get(name, name): one for name, one in there["accumulations"].items()}}
+
+
+def _was(old: str, new: str) -> bool:
+    """Whether an older lowprec called a sum so, which did not say layers."""
+    number, role, op, parameter = (*old.split(" ", 3), "", "", "")[:4]
+    tail = f"{role.replace(OLDER, OWN)}.{op}.{number}"
+    return new == f"{parameter}.{tail}" if parameter else new == tail or new.endswith(f".{tail}")
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

@@ -168,7 +168,7 @@ def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:
     ideal, stated = _ideal_step(problem, training), training.accumulations
     orders = choose_accumulations(ideal, training.rule) if stated is None else stated
     named = {
-        f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
+        equation.name: order.digest()
         for equation in equations_of(ideal)
         if (order := orders.get(equation.number)) is not None
     }

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ import lowprec
 from ipu_core.diagnose.watch import Record
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
-from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, read_manifest
+from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, in_names_of, read_manifest, renamed
 from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
@@ -230,8 +231,12 @@ class Store:
         checkpoints = self.folder / CHECKPOINTS
         if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
             held = read_manifest(self.folder)
-            if canonical(held.basis) != canonical(self._basis):
-                raise OtherStudy(f"{self.folder} holds {difference(held.basis, self._basis)}: {ELSEWHERE}")
+            found = in_names_of(held.basis, self._basis)
+            if canonical(found) != canonical(self._basis):
+                raise OtherStudy(f"{self.folder} holds {difference(found, self._basis)}: {ELSEWHERE}")
+            for old, new in [*renamed(held.basis, self._basis).items()][:1]:
+                words = f"{self.folder} keeps the names that an older lowprec gave sums: {old!r} is {new!r} now"
+                warnings.warn(words, DeprecationWarning, stacklevel=2)
             self._basis, self.digest = held.basis, digest(held.basis)  # in which 1 may be written 1.0
             for name, own in self._trainings.items():
                 if held.trainings.get(name, own) != own:
@@ -312,6 +317,7 @@ def read_results(folder: str | Path) -> list[Result]:
 def agree(one: Result, other: Result) -> bool:
     """Whether two results of a point say the same in all that both of them say, but for the time and where they ran."""
     names = (one.keys() & other.keys()) - {"seconds", "study", *MACHINE}
+    other = in_names_of(other, one) if "accumulations" in names else other
     first, second = ({name: _finite(result[name]) for name in names} for result in (one, other))
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 

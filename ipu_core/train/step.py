@@ -14,7 +14,7 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, described, format_name
+from ipu_core.ir.block import Block, Equation, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.passes.autodiff import value_and_grad
@@ -279,8 +279,8 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
-    words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
-    digest, older = (hashlib.sha256(text.encode()).hexdigest() for text in (words, older_lines(words)))
+    words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
+    digest, older = (hashlib.sha256(each.encode()).hexdigest() for each in (words, older_lines(words)))
     return PlannedStep(ideal, training, execution, block, chosen, digest, older)
 
 
@@ -324,7 +324,7 @@ def check_hardware_random(block: Block) -> None:
     """
     for equation in equations_of(block):
         if equation.arithmetic.stochastic and (why := _refusal(equation)):
-            raise ValueError(f"random='hardware': {described(equation)} {why}; take random='philox'")
+            raise ValueError(f"random='hardware': {equation.name} {why}; take random='philox'")
 
 
 def _refusal(equation: Equation) -> str:

@@ -54,8 +54,7 @@ def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     found = {}
     for equation in equations_of(block):
         if equation.op in SUMS:
-            name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
-            found[name] = equation, order_of(equation, accumulations.get(equation.number))
+            found[equation.name] = equation, order_of(equation, accumulations.get(equation.number))
     return found
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ipu_core.chip.target import Target
-from ipu_core.compile.labels import label
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Program
@@ -59,7 +58,7 @@ class Lowering:
         """Where an equation's result goes: a new temporary, unless its place is given."""
         var = equation.output
         if var not in self.places:
-            self.tensors[var] = add_array(self.graph, var.type.format, var.type.shape, label(equation))
+            self.tensors[var] = add_array(self.graph, var.type.format, var.type.shape, equation.name)
         else:
             self.tensors[var] = self.places[var]
         return self.tensors[var]

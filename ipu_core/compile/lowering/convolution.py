@@ -1,6 +1,5 @@
 """Convolutions to tiles: padding made real, windows as views, one convolution per phase of an input gradient."""
 
-from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.operands import phase_sums
 from ipu_core.graph.program import Copy
@@ -59,7 +58,7 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
 def _add(lowering: Lowering, equation: Equation, tensors: ConvolutionTensors, plan: ConvPlan) -> None:
     lowering.programs += convolve(
         lowering.graph, tensors, plan, stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=label(equation),
+        operation=equation.number, name=equation.name,
     )  # fmt: skip
 
 
@@ -86,9 +85,9 @@ def _padded(lowering: Lowering, equation: Equation, tensor: Tensor, padding: tup
     if max(top, bottom, left, right) == 0:
         return tensor
     n, high, wide, channels = tensor.shape
-    name = f"{label(equation)}: padding"
+    name = f"{equation.name}: padding"
     made = add_array(lowering.graph, tensor.format, (n, top + high + bottom, left + wide + right, channels), name)
-    lowering.programs += fill(lowering.graph, made, 0.0, name=f"{label(equation)}: zeros")
+    lowering.programs += fill(lowering.graph, made, 0.0, name=f"{equation.name}: zeros")
     if tensor.size:
         lowering.programs.append(Copy(tensor, made[:, top : top + high, left : left + wide], name))
     return made

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.compile.operands import seen
@@ -35,7 +34,7 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
     op = COMPUTED_AS[equation.op]
     lowering.programs += elementwise(
         lowering.graph, op, operands, lowering.result(equation),
-        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=label(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 
@@ -43,7 +42,7 @@ def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
     """The operands of a product or sum as its plan states them, copied where they do not lie so."""
     lie = lowering.plan.sides[equation.number]
     tensors = [lowering.tensors[var] for var in equation.operands[: len(lie)]]
-    return arranged(lowering.graph, lowering.programs, tensors, lie, label(equation))
+    return arranged(lowering.graph, lowering.programs, tensors, lie, equation.name)
 
 
 def _dot(lowering: Lowering, equation: Equation) -> None:
@@ -53,7 +52,7 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
     scale = lowering.tensors[equation.operands[2]] if equation.op == "scaled_dot" else None
     _, programs = matmul(
         lowering.graph, a, b, plan, out=out, scale=scale,
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=equation.name,
     )  # fmt: skip
     lowering.programs += programs
 
@@ -63,7 +62,7 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += reduce(
         lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
         maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=label(equation),
+        operation=equation.number, name=equation.name,
     )  # fmt: skip
 
 
@@ -73,18 +72,18 @@ def _view(lowering: Lowering, equation: Equation) -> None:
     if view.root is not var:
         lowering.tensors[var] = seen(var, view, lowering.tensors[view.root].variable)
     else:  # a reshape that strides cannot express: a contiguous array can be viewed in any shape
-        lowering.tensors[var] = lowering.copy(source, f"{label(equation)}: operand").reshape(var.type.shape)
+        lowering.tensors[var] = lowering.copy(source, f"{equation.name}: operand").reshape(var.type.shape)
 
 
 def _concatenate(lowering: Lowering, equation: Equation) -> None:
     parts = [lowering.tensors[var] for var in equation.operands]
-    lowering.programs += concatenate(parts, lowering.result(equation), equation.params["axis"], name=label(equation))
+    lowering.programs += concatenate(parts, lowering.result(equation), equation.params["axis"], name=equation.name)
 
 
 def _pad(lowering: Lowering, equation: Equation) -> None:
     out, source, params = lowering.result(equation), lowering.tensors[equation.operands[0]], equation.params
     lowering.programs += pad(
-        lowering.graph, source, out, low=params["low"], interior=params["interior"], name=label(equation)
+        lowering.graph, source, out, low=params["low"], interior=params["interior"], name=equation.name
     )
 
 
@@ -92,7 +91,7 @@ def _gather(lowering: Lowering, equation: Equation) -> None:
     table, indices = (lowering.tensors[var] for var in equation.operands)
     lowering.programs += gather(
         lowering.graph, _rows(lowering, table, 1, equation), _rows(lowering, indices, indices.ndim, equation),
-        lowering.result(equation), name=label(equation),
+        lowering.result(equation), name=equation.name,
     )  # fmt: skip
 
 
@@ -102,7 +101,7 @@ def _scatter_add(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += scatter_add(
         lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
         lowering.result(equation), stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=label(equation),
+        operation=equation.number, name=equation.name,
     )  # fmt: skip
 
 
@@ -114,19 +113,19 @@ def _joined(lowering: Lowering, equation: Equation) -> list[Tensor]:
 
 def _top_indices(lowering: Lowering, equation: Equation) -> None:
     (x,) = _joined(lowering, equation)
-    lowering.programs += top_indices(lowering.graph, x, lowering.result(equation), name=label(equation))
+    lowering.programs += top_indices(lowering.graph, x, lowering.result(equation), name=equation.name)
 
 
 def _take_along(lowering: Lowering, equation: Equation) -> None:
     x, indices = _joined(lowering, equation)
-    lowering.programs += take_along(lowering.graph, x, indices, lowering.result(equation), name=label(equation))
+    lowering.programs += take_along(lowering.graph, x, indices, lowering.result(equation), name=equation.name)
 
 
 def _put_along(lowering: Lowering, equation: Equation) -> None:
     indices, updates = _joined(lowering, equation)
     lowering.programs += put_along(
         lowering.graph, indices, updates, lowering.result(equation),
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=equation.name,
     )  # fmt: skip
 
 
@@ -136,19 +135,19 @@ def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> 
     try:
         tensor.reshape(-1 if first and tensor.size else 1, *rest).reshape(*first, -1 if rest and tensor.size else 1)
     except ValueError:
-        return lowering.copy(tensor, f"{label(equation)}: operand")
+        return lowering.copy(tensor, f"{equation.name}: operand")
     return tensor
 
 
 def _one_hot(lowering: Lowering, equation: Equation) -> None:
     (labels,) = (lowering.tensors[var] for var in equation.operands)
-    lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=label(equation))
+    lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=equation.name)
 
 
 def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += dropout_mask(
         lowering.graph, lowering.result(equation), equation.params["rate"],
-        operation=equation.draws, name=label(equation),
+        operation=equation.draws, name=equation.name,
     )  # fmt: skip
 
 

@@ -119,9 +119,9 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     programs: list[Program] = []
     feeds = []
     parts = dict[Var, Program]()
-    for number, (var, held) in enumerate(zip(block.inputs[carried:], inputs_of(block)[carried:], strict=True)):
+    for var, held in zip(block.inputs[carried:], inputs_of(block)[carried:], strict=True):
         tensors[held] = add_array(graph, held.type.format, held.type.shape, f"input.{held.name}")
-        feeds.append(DataStream(f"feed {number}", held.type.format, held.type.shape))
+        feeds.append(DataStream(f"feed {held.name}", held.type.format, held.type.shape))
         copy = StreamCopy(feeds[-1], tensors[held])
         if held is var:
             programs.append(copy)
@@ -146,9 +146,9 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     start = _Regions(lowering, block, far, parts, begins, arranged).add(steps_of(block), updated.start)
     if branch is None:
         _write_back(lowering, _replaced(lowering, block))
-    results = []
-    for number, var in enumerate(outputs_of(block)[carried:]):
-        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
+    results, names = [], value_names(block)
+    for var in outputs_of(block)[carried:]:
+        results.append(DataStream(f"result {names[var]}", var.type.format, var.type.shape, to_device=False))
         programs.append(StreamCopy(results[-1], tensors[var]))
     if branch and lowering.entries:
         programs.append(If(tensors[branch.flag], _swap(lowering, lowering.entries)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.compile.labels import label, value_names
+from ipu_core.compile.labels import value_names
 from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import RemoteBuffer, check_remote_memory
@@ -162,5 +162,5 @@ def check_room(block: Block, target: Target) -> None:
     kept = sum(there.get(var, 0) for var in block.inputs[: block.carried])
     shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}
     largest = sorted(((names[var], size) for var, size in there.items()), key=lambda item: -item[1])[:LARGEST]
-    step = "" if peak.equation is None else label(peak.equation)
+    step = "" if peak.equation is None else peak.equation.name
     raise OutOfTileMemory(peak.tile, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)

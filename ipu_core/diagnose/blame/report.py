@@ -19,7 +19,7 @@ class Culprit:
 
     Attributes:
         switch: what was put into float32 to show it.
-        equation: name and role of the equation with the largest error: "w2 update".
+        equation: name of the equation with the largest error, "w2.update.scaled_add.47", or "an operand of" that.
         line: of the model: "model.py:41"; "" where it is not known.
         kind: "lost updates", "lost increments", "underflow", "overflow", "partial sums" or "rounding".
         share: of the elements concerned (lost, zero, too large); of other kinds the relative error.

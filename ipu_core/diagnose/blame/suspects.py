@@ -9,7 +9,6 @@ from ipu_core.diagnose.blame.switches import CauseSwitch, Parts
 from ipu_core.diagnose.precision_table import source_lines
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.precision.rules import STATE, names_of
 
 NEGLIGIBLE = 0.01  # beside the most suspect
 
@@ -66,8 +65,7 @@ class Suspects:
         own = switch if switch.part else self.parts(switch.cause, set())[0][1]
         equation = self._equations[self._worst[own][1]]
         owner, errors = self._parts.owner(equation), self._seen.errors[equation.number]
-        name = f"{next(names_of(owner))} {equation.family if equation.family in STATE else owner.role}"
-        name = name if owner is equation else f"an operand of {name}"
+        name = owner.name if owner is equation else f"an operand of {owner.name}"
         kind, share = _kind(switch.cause, errors)
         return Culprit(
             switch, name, source_lines(self._block)[owner.number], kind, share, errors.begins, closed, before

@@ -10,9 +10,10 @@ The header of the second says how many looks are whole; what a kill left behind 
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,15 +67,14 @@ class RowFile:
 
     def __init__(self, path: str | Path, values: Rows) -> None:
         self.path, self._values = Path(path), values
-        head = io.BytesIO()
-        np.save(head, values, allow_pickle=False)
-        self._head = head.getvalue()
+        self._head = _saved(values)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {self.path.parent} for the record {self.path.name}")
         if self.path.exists():
             there, _ = read(self.path)
-            if there.dtype != values.dtype or not np.array_equal(there, values):
+            if _facts(there) != _facts(values):
                 raise ValueError(f"{self.path} is the record of another step: choose another file or remove that one")
+            self._keep_names(there)
 
     def append(self, rows: Rows) -> None:
         """Adds one look, in place of those of the same or later steps, which a run that goes on from before repeats.
@@ -102,6 +102,14 @@ class RowFile:
     def rows(self) -> Rows:
         """All rows."""
         return read(self.path)[1] if self.path.exists() else np.zeros((0, len(self._values)), ROW)
+
+    def _keep_names(self, there: Rows) -> None:
+        """Goes on with the values of the file as an older lowprec named them."""
+        names = [(str(old), str(new)) for old, new in zip(there["name"], self._values["name"], strict=True)]
+        if other := [(old, new) for old, new in names if old != new]:
+            words = f"{self.path} has names of an older lowprec, which it keeps: {other[0][0]!r} is {other[0][1]!r} now"
+            warnings.warn(words, DeprecationWarning, stacklevel=2)
+            self._head = _saved(there)
 
     @property
     def _offset(self) -> int:
@@ -133,3 +141,15 @@ class RowFile:
                 break
             count -= 1
         return int(count)
+
+
+def _saved(values: Rows) -> bytes:
+    """An array as a file of NumPy's holds it."""
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return file.getvalue()
+
+
+def _facts(values: Rows) -> dict[str, list[Any]]:
+    """All that a table says of values but their names."""
+    return {field: values[field].tolist() for field in values.dtype.names or () if field != "name"}

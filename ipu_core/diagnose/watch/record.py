@@ -27,6 +27,7 @@ MEASURES = {
     "nan": "NaN",
 }
 """Shares, and what of: of all elements, of `lost` those that should have changed."""
+NEAR = 5  # names that a refusal offers
 BAD = ("underflow", "overflow", "saturated", "lost", "nan")
 
 
@@ -73,15 +74,19 @@ class Record:
         return np.asarray(self.rows["step"][:, 0]) if self.rows.shape[1] else np.zeros(0, np.int64)
 
     def index(self, name: str) -> int:
-        """The column of a value.
+        """The column of a value, by its name or what that begins with up to a dot, as "0.weight.update".
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is none of that name, or several.
         """
-        found = np.flatnonzero(self.values["name"] == name) if isinstance(name, str) else np.zeros(0)
-        if not found.size:
-            raise KeyError(f"no value {shown(name)} was watched")
-        return int(found[0])
+        names = self.values["name"].tolist()
+        if name in names:
+            return int(names.index(name))
+        found = [place for place, each in enumerate(names) if isinstance(name, str) and each.startswith(f"{name}.")]
+        if len(found) != 1:
+            several = f"; there are {', '.join(names[place] for place in found[:NEAR])}" if found else ""
+            raise KeyError(f"no value {shown(name)} was watched{several}")
+        return found[0]
 
     def share(self, measure: str) -> npt.NDArray[np.float64]:
         """The share of a measure of MEASURES, of shape (looks, values); NaN where there was nothing to count.
@@ -133,12 +138,17 @@ class Record:
         return plot_exponents(self, name, ax)
 
     def table(self, count: int = 10, title: str = "") -> Table:
-        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad."""
+        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad.
+
+        Where names say no parameter and no layer, the layer that their operands come from stands beside them.
+        """
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
         healthy = len(self.rows) and not len(self.worst(1))
         note = "; largest share in any look (mean)." if rows else ": nothing was lost to rounding." if healthy else "."
-        columns = ("value", "line", "format", "rms", *BAD, "first at step")
+        columns: tuple[str, ...] = ("value", "layer", "line", "format", "rms", *BAD, "first at step")
+        if not any(near for _, near, *_ in rows):
+            columns, rows = (columns[0], *columns[2:]), [(name, *cells) for name, _, *cells in rows]
         return Table(title, columns, tuple(rows), looks + note)
 
     def _row(self, place: np.intp) -> tuple[str, ...]:
@@ -147,7 +157,8 @@ class Record:
         bad = np.nanmax([np.nan_to_num(share) for share in shares.values()], axis=0) > 0
         cells = [_percent(share) for share in shares.values()]
         first = str(int(rows["step"][np.argmax(bad)]))
-        return value["name"], value["source"], value["format"], f"{rows['rms'][-1]:.2g}", *cells, first
+        near = value["layer"] if value["name"].startswith(f"{value['role']}.") else ""
+        return value["name"], near, value["source"], value["format"], f"{rows['rms'][-1]:.2g}", *cells, first
 
     def __str__(self) -> str:
         return str(self.table())

@@ -1,9 +1,8 @@
-"""The values of a step that are watched, named as a user knows them: parameter or layer, operation, line."""
+"""The values of a step that are watched, by the names of their equations and parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from ipu_core.diagnose.precision_table import source_lines
 from ipu_core.ir.block import Block, Equation, Var, format_name
 from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 from ipu_core.ir.ops import STRUCTURE
+from ipu_core.ir.precision.rules import named, names_of
 
 KINDS = ("activation", "gradient", "weight", "update", "moment")
 MOMENTS = ("first_moment", "second_moment")
@@ -23,8 +23,8 @@ class WatchedValue(NamedTuple):
     """A value of a step, and one row of the table of them in a record.
 
     Attributes:
-        name: Unlike every other's: "grad_weight 0.weight dot 34", of a weight, its update and moments "0.weight",
-            "0.weight update", "0.weight first_moment".
+        name: Its equation's, "0.weight.grad_weight.dot.34"; a weight has its parameter's, and its equation's is that
+            of the update.
         kind: One of KINDS.
         parameter: The parameter that its equation reads or makes; "" where there is none.
         layer: Of that parameter, or of what the equation reads: the parameter's name up to the last dot.
@@ -50,21 +50,28 @@ class WatchedValue(NamedTuple):
 
 
 def watched_values(block: Block, patterns: tuple[str, ...]) -> tuple[WatchedValue, ...]:
-    """The values of a typed step whose names one of the patterns matches, in the order of their equations.
+    """The values of a typed step that one of the patterns is for, in the order of their equations.
+
+    A pattern is for a value by its name, by the names that its equation has in rules of a precision, and by its layer.
 
     Left out are moved elements, truth values and integers, and what the optimizer computes between gradient, moments
     and update.
 
     Raises:
-        ValueError: a pattern that no name matches.
+        ValueError: a pattern that is for nothing.
     """
     layers, lines = _layers(block), source_lines(block)
-    found = [value for e in equations_of(block) for value in _values(e, layers[e.output], lines[e.number])]
+    found = {
+        value: {value.name, value.layer, *names_of(e)}
+        for e in equations_of(block)
+        for value in _values(e, layers[e.output], lines[e.number])
+    }
     for pattern in patterns:
-        if not any(fnmatchcase(value.name, pattern) for value in found):
-            some = ", ".join(value.name for value in found[:4])
+        if not any(named(pattern, name) for names in found.values() for name in names):
+            some = ", ".join(value.name for value in [*found][:4])
             raise ValueError(f"no value of the step is called {pattern!r}; there are {some} and {len(found) - 4} more")
-    return tuple(value for value in found if any(fnmatchcase(value.name, pattern) for pattern in patterns))
+    fits = [(value, name, pattern) for value, names in found.items() for name in names for pattern in patterns]
+    return tuple(dict.fromkeys(value for value, name, pattern in fits if named(pattern, name)))
 
 
 def as_table(values: tuple[WatchedValue, ...]) -> npt.NDArray[np.void]:
@@ -82,13 +89,12 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
         return
     if equation.role == "update":
         yield WatchedValue(parameter, "weight", *facts, size)
-        yield WatchedValue(f"{parameter} update", "update", *facts[:-1], "float32", size)
+        yield WatchedValue(equation.name, "update", *facts[:-1], "float32", size)
     elif equation.family in MOMENTS:
-        yield WatchedValue(f"{parameter} {equation.family}", "moment", *facts, size)
+        yield WatchedValue(equation.name, "moment", *facts, size)
     elif equation.role != "optimizer":
         kind = "activation" if equation.role == "forward" else "gradient"
-        name = " ".join(filter(None, (equation.role, parameter or layer, equation.op, str(equation.number))))
-        yield WatchedValue(name, kind, *facts, size)
+        yield WatchedValue(equation.name, kind, *facts, size)
 
 
 def _layers(block: Block) -> dict[Var, str]:

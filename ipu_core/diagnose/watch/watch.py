@@ -29,7 +29,8 @@ class Watch:
         path: The file in which the looks are kept, each as soon as its step is done (see `Record.read`). A run that
             goes on from a checkpoint goes on in it. Where it cannot be written (a full disk) a RuntimeWarning says so,
             nothing more is watched, and the run goes on. None: they are kept in memory, and are no part of checkpoints.
-        values: Patterns of the names of values (see `WatchedValue`), as file names are matched.
+        values: Patterns of names of values (see `WatchedValue`), or of those that rules of a precision have, as rules
+            match them: "layers.0" and "layers.0.*" are for all of that layer, "*.grad_weight.*" for gradients.
 
     Raises:
         ValueError: fewer than one step, or no pattern.
@@ -46,7 +47,7 @@ class Watch:
             raise TypeError(f"watch: path must name a file, not {self.path!r}")
         patterns = isinstance(self.values, tuple) and all(isinstance(pattern, str) for pattern in self.values)
         if not patterns or not self.values:
-            raise TypeError(f"watch: values must be patterns of names such as ('*weight*',), not {self.values!r}")
+            raise TypeError(f"watch: values must be patterns of names such as ('layers.0.*',), not {self.values!r}")
 
     @staticmethod
     def of(spec: Any) -> Watch:

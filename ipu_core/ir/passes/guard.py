@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ipu_core.ir.block import Block, Equation, Format, Literal, Var, described
+from ipu_core.ir.block import Block, Equation, Format, Literal, Var
 from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, region, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
@@ -124,7 +124,7 @@ def _checked(block: Block) -> dict[Var, str]:
             for var in (*map(origin, equation.operands), equation.output):
                 maker = made.get(var)
                 if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
-                    found[var] = described(maker)
+                    found[var] = maker.name
     last = {origin(e.operands[0]): e.parameter or "" for e in equations_of(block) if e.family == UNSCALE}
     if not last:
         raise ValueError("no equation takes the gradient of a parameter: there is nothing to guard")

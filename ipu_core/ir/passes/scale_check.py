@@ -95,4 +95,4 @@ def _way(var: Var, ways: dict[Var, Edge]) -> Iterator[Edge]:
 
 def _words(edge: Edge) -> str:
     where = f" ({edge.equation.source})" if edge.equation.source else ""
-    return f"{edge.operand} -> {edge.equation.output} of {edge.equation.op}{where}"
+    return f"{edge.operand} -> {edge.equation.name}{where}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.block import Array, Block, Equation, Var, described
+from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, outputs_of, steps_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
@@ -358,7 +358,7 @@ def _located(call: BoundCall, equation: Equation) -> BoundCall:
         try:
             return call(key)
         except FloatingPointException as error:
-            raise FloatingPointException(f"{error}, in {described(equation)}") from None
+            raise FloatingPointException(f"{error}, in {equation.name}") from None
 
     return located
 

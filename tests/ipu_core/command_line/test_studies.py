@@ -212,7 +212,7 @@ def test_a_planner_that_changed_does_not_mix_two_orders_in_one_table(
     more = ["study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(folder)]
     assert exit_code(*more) == 2
     error = capfd.readouterr().err
-    assert "holds a study with another order of sums (0 forward dot 0.weight and 4 more): choose another" in error
+    assert "a study with another order of sums (0.weight.forward.dot.0 and 4 more): choose another" in error
     assert exit_code(*more, "--force") == 0
     printed = capfd.readouterr().out
     assert printed.startswith(f"{folder} holds another study and stays as it is; this one is kept in {folder}-2\n")

@@ -40,7 +40,7 @@ def test_train_keeps_the_parameters_of_a_point_that_a_study_finished(
         printed, progress = capfd.readouterr()
         assert progress.startswith("1/1 ")
         assert "fp16.16/stochastic seed 1 is trained again: its result is here" in printed
-        assert "forward dot" not in printed  # but in plan.txt
+        assert "forward.dot" not in printed  # but in plan.txt
         assert "\nfp32.32" not in printed
         (row,) = (line.split() for line in printed.splitlines() if line.startswith("fp16.16/stochastic  "))
         assert row[1] == "1"  # the one seed asked for

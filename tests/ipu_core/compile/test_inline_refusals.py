@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Call]] = {
     "unsigned": (ValueError, "tensors: 0 is uint32", of("uint32")),
     "double": (UnsupportedByTarget, "argument x is float64, for which gc200 has no unit", of("float64")),
     "bytes": (UnsupportedByTarget, "argument x is float8_e4m3fnuz, for which gc200", of("float8_e4m3fnuz")),
-    "bfloat16": (UnsupportedByTarget, "forward convert 1 is bfloat16", add(precision="bf16.32")),
+    "bfloat16": (UnsupportedByTarget, r"forward\.convert\.1 is bfloat16", add(precision="bf16.32")),
     "blocks": (UnsupportedByTarget, "elements share scales", add(outer, precision="mxfp8")),
     "eight bits": (UnsupportedByTarget, "float8_e4m3fnuz, for which gc200 has no unit", add(outer, precision="fp8.16")),
     "precision": (ValueError, "unknown precision 'fp7'", add(precision="fp7")),

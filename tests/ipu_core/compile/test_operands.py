@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ipu_core.chip.target import Target
-from ipu_core.compile.labels import label
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.operands import sides
 from ipu_core.ir.precision.precision import Precision
@@ -40,7 +39,7 @@ def test_the_plan_says_what_the_engine_accounts(name: str, target: Target) -> No
     (number,) = machine.plan.sums
     equation = next(e for e in block.equations if e.number == number)
     assert [side.stays for side in sides(block, equation, target)] == stay
-    called = label(equation)
+    called = equation.name
     mine = [s for s in machine.profile.steps if s.name == called or s.name.startswith(f"{called}: sum")]
     plan = machine.plan.sums[number]
     assert sum(step.cycles for step in mine) == plan.cycles

@@ -1,5 +1,6 @@
 """The plan of a Block: one order for all precisions, words and hashes, places that can be given, refusals."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -92,10 +93,10 @@ def test_a_large_fp8_step_reaches_the_c600s_rate(size: int) -> None:
 def test_a_plan_prints_every_product_with_its_parameter() -> None:
     whole = plan(ideal(), GC200)
     words = whole.words()
-    assert "forward dot first: 64 x 600 by 600 x 32, float32" in words
-    assert "grad_weight dot second" in words
-    assert "forward reduce_max: maximum over 10 of 64 x 1, float32" in words
-    assert "reduce_sum: sum over" in words
+    assert "first.forward.dot.0: 64 x 600 by 600 x 32, float32" in words
+    assert "second.grad_weight.dot." in words
+    assert re.search(r"^forward\.reduce_max\.\d+: maximum over 10 of 64 x 1, float32$", words, re.MULTILINE)
+    assert re.search(r"reduce_sum\.\d+: sum over", words)
     assert words.count("placement: rows") == len(whole.sums)
     assert words.count("accumulation: group 16") == len(whole.sums) - len(whole.maxima)
 

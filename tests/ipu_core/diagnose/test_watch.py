@@ -148,10 +148,10 @@ def test_a_second_moment_that_stands_still_is_seen() -> None:
     made = loop(Watch(every=1), precision=how, optimizer=Adam(1e-3, b2=0.999))
     made.run(BATCHES, 20)
     seen = record(made)
-    place = seen.index("out.weight second_moment")
+    place = seen.index("out.weight.second_moment")
     assert seen.values["format"][place] == "bfloat16"
     assert seen.share("lost")[-1, place] > 0.2
-    assert seen.share("lost")[:, seen.index("out.weight first_moment")].max() == 0
+    assert seen.share("lost")[:, seen.index("out.weight.first_moment")].max() == 0
 
 
 def test_elements_of_a_large_moment_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_elements_of_a_large_moment_stand_for_all(monkeypatch: pytest.MonkeyPatc
         made = loop(1, precision="fp16.16/nearest/second_moment=bfloat16", optimizer=Adam(1e-3, b2=0.999))
         made.run(BATCHES, 20)
         seen = record(made)
-        place = seen.index("hidden.weight second_moment")
+        place = seen.index("hidden.weight.second_moment")
         return seen.rows["wanted"][:, place], seen.share("lost")[:, place]
 
     (wanted, share), _ = lost(), monkeypatch.setattr(look, "LOST_OF", 64)
@@ -191,19 +191,26 @@ def test_values_are_named_after_parameters_layers_and_lines() -> None:
     seen = record(loop(1))
     names = set(seen.values["name"])
     assert len(names) == len(seen.values)
-    assert {"out.weight", "out.weight update", "out.weight first_moment", "hidden.bias second_moment"} <= names
+    assert {"out.weight", "out.bias", "hidden.weight", "hidden.bias"} <= names
+    made = {seen.values["name"][seen.index(name)].rpartition(".")[0]
+            for name in ("out.weight.update", "out.weight.first_moment", "hidden.bias.second_moment")}  # fmt: skip
+    assert made == {
+        "out.weight.update.scaled_add", "out.weight.first_moment.scaled_add", "hidden.bias.second_moment.scaled_add",
+    }  # fmt: skip
     relu = seen.values[seen.values["op"] == "relu"][0]
     assert (relu["layer"], relu["kind"], relu["format"]) == ("hidden", "activation", "float16")
-    assert relu["name"] == f"forward hidden relu {relu['equation']}"
-    with pytest.raises(KeyError, match="no value 'nothing'"):
+    assert relu["name"] == f"forward.relu.{relu['equation']}"
+    with pytest.raises(KeyError, match="no value 'nothing' was watched\""):
         seen.index("nothing")
+    with pytest.raises(KeyError, match=r"no value 'hidden' was watched; there are hidden\.weight\.forward\.dot\.\d+, "):
+        seen.index("hidden")
 
 
 def test_some_values_can_be_watched() -> None:
-    made = loop(Watch(every=1, values=("out.weight*", "*relu*")))
+    made = loop(Watch(every=1, values=("out.weight", "*relu*")))
     made.run(BATCHES, 2)
     seen = record(made)
-    assert {str(name).partition(" ")[0] for name in seen.values["name"]} == {"out.weight", "forward"}
+    assert {str(name).partition(".")[0] for name in seen.values["name"]} == {"out", "forward"}
     assert seen.rows.shape == (2, len(seen.values))
     with pytest.raises(ValueError, match="no value of the step is called 'nothing'; there are "):
         loop(Watch(values=("nothing",)))
@@ -307,6 +314,53 @@ def test_a_file_of_another_step_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == b"something else"
 
 
+def test_a_file_with_the_names_of_an_older_lowprec_is_gone_on_in(tmp_path: Path) -> None:
+    path, older = tmp_path / "run.watch", tmp_path / "older.watch"
+    made = loop(Watch(every=1, path=path))
+    made.run(BATCHES, 2)
+    made.save(tmp_path / "checkpoint.npz")
+    fields = dict(record(made).values.dtype.fields or {})
+    kinds = [(name, "<U9" if name == "name" else kind) for name, (kind, *_) in fields.items()]
+    values = record(made).values.astype(kinds)
+    values["name"] = [f"old {place}" for place in range(len(values))]
+    Record(values, record(made).rows).save(older)
+    with pytest.warns(DeprecationWarning, match=r"older\.watch has names .*: 'old \d+' is '[\w.]+\.\d+' now") as said:
+        again = loop(Watch(every=1, path=older))
+    assert len(said) == 1
+    again.load(tmp_path / "checkpoint.npz")
+    for each in (made, again):
+        each.run(BATCHES[2:], 2)
+    assert Record.read(older).values["name"].tolist() == values["name"].tolist()
+    assert Record.read(older).rows.tobytes() == Record.read(path).rows.tobytes()
+    assert record(again).values["name"].tolist() == record(made).values["name"].tolist()
+
+
+def test_the_table_shows_layers_that_names_do_not_say() -> None:
+    small = lambda params, batch: loss(params, batch) * 1e-6  # noqa: E731
+    made = TrainLoop(
+        small, PARAMS, BATCHES[0], optimizer=Sgd(0.1), precision="fp16.32/nearest", engine="direct", watch=1
+    )
+    made.run(BATCHES, 2)
+    table = record(made).table(len(record(made).values))
+    assert table.columns[1] == "layer"
+    layers = {row[0].rpartition(".")[0]: row[1] for row in table.rows}
+    assert (layers["grad_input.convert"], layers["hidden.weight.grad_weight.dot"]) == ("out", "")
+
+
+def test_a_pattern_is_for_what_it_is_for_in_rules() -> None:
+    def watched(*patterns: str) -> set[str]:
+        made = loop(Watch(values=patterns))
+        made.run(BATCHES, 1)
+        return set(record(made).values["name"].tolist())
+
+    everything = watched("*")
+    assert watched("out") == watched("out.*") | {name for name in watched("out") if not name.startswith("out.")}
+    gradients = {name for name in everything if name.startswith("out.weight.grad_weight.")}
+    assert watched("out.weight.grad_weight") == gradients != set()
+    assert watched("relu") == {name for name in everything if ".relu." in name}  # by its name in rules
+    assert watched("hidden") >= watched("relu")  # by its layer
+
+
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_a_copy_goes_on_looking_by_itself(again: Any) -> None:
     made = loop(2)
@@ -350,10 +404,11 @@ def test_the_table_says_which_where_and_how_much() -> None:
     made = loop(Watch(every=2), precision="fp16.16/nearest", optimizer=Sgd(1e-5))
     made.run(BATCHES, 5)
     text = str(record(made))
-    first = [line for line in text.splitlines() if line.startswith("out.weight update")]
+    first = [line for line in text.splitlines() if line.startswith("out.weight.update.")]
     assert any("%" in line for line in first)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[-1].startswith("3 looks at ")
+    assert "layer" not in record(made).table(1).columns  # which the name says
     healthy = loop(1, precision="fp32.32")
     healthy.run(BATCHES, 2)
     assert "nothing was lost to rounding" in str(record(healthy))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_core import TrainLoop, compare, nn
-from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.block import Block, Equation, text
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.rules import PrecisionRule, names_of
 from ipu_core.ir.trace.tracing import trace
@@ -109,7 +109,7 @@ def test_names_change_no_equation():
         return nn.softmax_cross_entropy(nn.matmul(x, params["head"]), y)
 
     named = step_block(loss, Sgd(), PARAMS, BATCH)
-    assert str(named) == str(step_block(plain, Sgd(), PARAMS, BATCH))
+    assert text(named) == text(step_block(plain, Sgd(), PARAMS, BATCH))
     assert nn.gelu(np.ones(3)).tolist() == _scoped_gelu(np.ones(3)).tolist()
     with pytest.raises(ValueError, match="needs a name"):
         nn.name_scope("", np.ones(3))

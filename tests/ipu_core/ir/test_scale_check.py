@@ -89,7 +89,7 @@ def test_the_refusal_names_the_edge_and_its_line():
         return (h + w).sum()
 
     with pytest.raises(
-        UnbalancedScale, match=r"%w would be wrong.*scale_gradient \(test_scale_check.py:\d+\) times 0.5"
+        UnbalancedScale, match=r"%w would be wrong.*scale_gradient\.\d+ \(test_scale_check.py:\d+\) times 0.5"
     ):
         value_and_grad(trace(loss, np.ones(3)))
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.block import Type
+from ipu_core.ir.block import Type, text
+from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.trace.tracing import trace
@@ -95,11 +97,28 @@ def test_a_block_prints_one_line_per_equation():
     block = trace(lambda x, w: np.maximum(x @ w, 0).sum(), A, A.T)
     assert str(block).splitlines() == [
         "block(%x: float32[3,4], %w: float32[4,3])",
-        "  %0: float32[3,3] = dot(%x, %w)  # forward matmul",
-        "  %1: float32[3,3] = maximum(%0, 0)  # forward elementwise",
-        "  %2: float32[] = reduce_sum(%1, axis=(0, 1), keepdims=False)  # forward reduction",
+        "  %0: float32[3,3] = dot(%x, %w)  # forward.dot.0 matmul",
+        "  %1: float32[3,3] = maximum(%0, 0)  # forward.maximum.1 elementwise",
+        "  %2: float32[] = reduce_sum(%1, axis=(0, 1), keepdims=False)  # forward.reduce_sum.2 reduction",
         "  return %2",
     ]
+
+
+def test_digests_are_made_of_lines_in_which_equal_equations_are_equal():
+    def f(x, w):
+        with nn.name_scope("layer", x):
+            return x @ w
+
+    block = name_parameters(trace(f, A, A.T), {})
+    named = name_parameters(block, {block.inputs[1]: "w"})
+    typed = Precision.parse("fp16.16/stochastic").apply(named, whole=False)
+    lines = [text(each).splitlines()[-2] for each in (block, named, typed)]
+    assert lines[0] == "  %0: float32[3,3] = dot(%x, %w)  # forward matmul"
+    assert lines[1] == "  %0: float32[3,3] = dot(%x, %w)  # forward matmul w"
+    assert lines[2].endswith("  # forward matmul w accumulate float16 stochastic")
+    assert [str(each).splitlines()[1].rpartition("# ")[2] for each in (block, named)] == [
+        "layer.forward.dot.0 matmul", "w.forward.dot.0 matmul",
+    ]  # fmt: skip
 
 
 def test_a_value_computed_twice_is_one_equation_and_an_unused_one_none():

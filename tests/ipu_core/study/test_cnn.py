@@ -44,13 +44,13 @@ def test_the_study_runs_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
     assert main([*given, "--precisions", "fp16.16/nearest", "--seeds", "1", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "convolutional net 64-4-8-10" in printed
-    assert "forward conv2d" in (tmp_path / "plan.txt").read_text()
+    assert "forward.conv2d." in (tmp_path / "plan.txt").read_text()
     assert main([*given[:2], "mlp", "--layers", "64-8-10", "--precisions", "fp32.32", "--out", str(tmp_path)]) == 2
 
 
 def test_the_profile_names_its_convolutions(capsys: pytest.CaptureFixture[str]) -> None:
     profile(SMALL, "fp16.16/stochastic", None)
-    assert "grad_weight conv2d_weight_gradient" in capsys.readouterr().out
+    assert ".grad_weight.conv2d_weight_gradient." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -222,10 +222,10 @@ def test_the_order_of_every_sum_has_a_digest_that_no_precision_changes(problem: 
     other = dataclasses.replace(SETTINGS.training(), adder="pairwise")
     assert point.orders_of_sums(problem, other).keys() == orders.keys()
     changed = {name for name, order in point.orders_of_sums(problem, other).items() if order != orders[name]}
-    assert changed == {name for name in orders if " dot " in name}
+    assert changed == {name for name in orders if ".dot." in name}
     own = {0: Accumulation(group=4)}
     assert point.orders_of_sums(problem, dataclasses.replace(other, accumulations=own)) == {
-        "0 forward dot 0.weight": own[0].digest()
+        "0.weight.forward.dot.0": own[0].digest()
     }
     unsaid = dataclasses.replace(problem, shapes=None)
     assert point.orders_of_sums(unsaid, SETTINGS.training()) == orders

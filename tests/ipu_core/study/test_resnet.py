@@ -67,7 +67,7 @@ def test_the_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     with np.load(kept) as archive:
         assert any("variance" in name for name in archive.files)
     assert main(["profile", "resnet", "--layers", "64-4-4-10", "--batch", "8"]) == 0
-    assert "grad_weight conv2d_weight_gradient" in capsys.readouterr().out
+    assert ".grad_weight.conv2d_weight_gradient." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,48 @@ def test_where_points_were_trained_is_kept_and_refuses_nothing(tmp_path: Path) -
 
 
 def test_another_order_of_sums_is_refused_and_named(tmp_path: Path) -> None:
-    with Store(tmp_path, SETTINGS, {"0 forward dot": "1", "7 forward reduce_sum": "2", "9 forward dot": "5"}) as store:
+    with Store(tmp_path, SETTINGS, {"forward.dot.0": "1", "forward.reduce_sum.7": "2", "forward.dot.9": "5"}) as store:
         store.append(point(0))
-    with pytest.raises(ValueError, match=r"another order of sums \(7 forward reduce_sum and 1 more\): choose"):
-        Store(tmp_path, SETTINGS, {"0 forward dot": "1", "7 forward reduce_sum": "3"})
+    with pytest.raises(ValueError, match=r"another order of sums \(forward\.dot\.9 and 1 more\): choose"):
+        Store(tmp_path, SETTINGS, {"forward.dot.0": "1", "forward.reduce_sum.7": "3"})
+
+
+OLD = {"rule": "1", "0 forward dot": "a", "4 forward dot out.a name": "b", "7 forward reduce_sum": "c"}
+NEW = {"rule": "1", "mix.forward.dot.0": "a", "out.a name.forward.dot.4": "b", "forward.reduce_sum.7": "c"}
+
+
+def test_a_folder_with_the_names_of_an_older_lowprec_is_gone_on_with(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS, OLD) as store:
+        store.append(point(0))
+    words = r"gave sums: '0 forward dot' is 'mix\.forward\.dot\.0' now"
+    with pytest.warns(DeprecationWarning, match=words) as said, Store(tmp_path, SETTINGS, NEW) as store:
+        store.append(point(1))
+    assert len(said) == 1
+    assert [result["seed"] for result in read_results(tmp_path)] == [0, 1]
+    assert read_manifest(tmp_path).basis["accumulations"] == OLD
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"mix.forward.dot.0": "a"}, r"\(4 forward dot out\.a name and 2 more\)"),
+        ({**NEW, "forward.reduce_sum.7": "d"}, r"\(forward\.reduce_sum\.7\)"),
+        ({"mix.grad_input.dot.0": "a", "out.a name.forward.dot.4": "b", "forward.reduce_sum.7": "c", "rule": "1"},
+         r"\(0 forward dot and 1 more\)"),
+        ({"w.forward.dot.4" if "out" in name else name: order for name, order in NEW.items()},
+         r"\(4 forward dot out\.a name and 1 more\)"),
+    ],
+)  # fmt: skip
+def test_old_names_hide_no_other_sum(other: dict[str, str], words: str, tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS, OLD) as store:
+        store.append(point(0))
+    with pytest.raises(OtherStudy, match=f"another order of sums {words}"):
+        Store(tmp_path, SETTINGS, other)
+
+
+def test_results_agree_whichever_names_their_sums_have() -> None:
+    assert agree({**point(), "accumulations": NEW}, {**point(), "accumulations": OLD})
+    assert not agree({**point(), "accumulations": NEW}, {**point(), "accumulations": {**OLD, "0 forward dot": "d"}})
 
 
 def test_a_forced_study_begins_beside_the_others(tmp_path: Path) -> None:

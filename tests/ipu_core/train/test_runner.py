@@ -76,7 +76,9 @@ def test_vertices_see_an_overflow_in_a_part_of_a_sum() -> None:
     block, orders, (state, b) = product()
     trapping = Runner(block, TARGET, orders, TRAPS, "tiles")
     trapping.write([state])
-    with pytest.raises(FloatingPointException, match=r"matmul: overflow: a result of at least 65504, in dot\.\d"):
+    with pytest.raises(
+        FloatingPointException, match=r"matmul: overflow: a result of at least 65504, in forward\.dot\.\d"
+    ):
         trapping.feed([b], Key(1))
     silent = Runner(block, TARGET, orders, FloatingPointControl(), "tiles")
     silent.write([state])

@@ -9,7 +9,7 @@ import pytest
 import ipu_core
 from ipu_core import Adam, Execution, TrainLoop, nn
 from ipu_core.__main__ import main
-from ipu_core.ir.block import lines
+from ipu_core.ir.block import text
 from ipu_core.ir.spelling import older_lines, respelled
 from ipu_core.train import checkpoint
 
@@ -62,11 +62,11 @@ def test_checkpoints_of_0_1_0_are_taken_up(engine: str, tmp_path: Path) -> None:
 
 
 def test_printed_steps_are_told_as_they_were() -> None:
-    text = older_lines("\n".join(lines(loop(micro_batches=2).block)))
-    assert "2 rounds, each with its part of" in text
-    assert "%state.optimiser.first_moment.w" in text
-    assert "optimizer" not in text
-    assert "iterations" not in text
+    told = older_lines(text(loop(micro_batches=2).block))
+    assert "2 rounds, each with its part of" in told
+    assert "%state.optimiser.first_moment.w" in told
+    assert "optimizer" not in told
+    assert "iterations" not in told
 
 
 def test_the_command_and_its_files_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_the_planners_choice_costs_what_it_says(index: int) -> None:
     for equation in typed.equations:
         if equation.number not in plans or (equation.op == "conv2d_input_gradient" and strides != 1):
             continue  # an input gradient has a convolution for every phase, of which the plan is the largest
-        name = ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
+        name = equation.name
         names = name, f"{name}: sum parts", f"{name}: convert"
         counted = [s.account for s in machine.profile.steps if s.name in names]
         one = plans[equation.number]
@@ -186,5 +186,5 @@ def test_a_convolutional_net_learns_digits_and_both_engines_agree(precision: str
     test = np.float64(data.x_test.reshape(-1, 8, 8, 1)) + 0.5
     right = np.argmax(logits({k: np.float64(v) for k, v in loops[0].params.items()}, test), 1)
     assert (right == data.y_test).mean() > 0.85
-    assert any("conv2d_weight_gradient second" in line for line in loops[1].words().splitlines())
+    assert any("second.grad_weight.conv2d_weight_gradient." in line for line in loops[1].words().splitlines())
     assert loops[1].profile is not None

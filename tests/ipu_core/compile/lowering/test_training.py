@@ -142,7 +142,7 @@ def test_the_plan_says_what_the_engine_accounts_for_every_product() -> None:
     for equation in task.block.equations:
         if equation.number not in machine.plan.sums:
             continue
-        name = ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
+        name = equation.name
         mine = [step for step in steps if step.name == name or step.name.startswith(f"{name}: sum parts")]
         assert mine
         told = machine.plan.sums[equation.number]
