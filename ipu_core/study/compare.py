@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -12,19 +12,21 @@ import numpy as np
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
 from ipu_core.study.point import Evaluate, Problem, Recipe, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
-from ipu_core.study.settings import check_count
+from ipu_core.study.settings import MOST, check_count
+from ipu_core.study.summary import encodable
 from ipu_core.study.tasks import Task
 from ipu_core.train.arguments import check_loss_function
 from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.values import described, digest
-from lowprec.checks import expect_path
+from lowprec.checks import expect, expect_path, shown
 
 LONGEST = 600  # characters of a description that stands in a manifest as it is
 
@@ -82,7 +84,7 @@ def compare(
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
             None: one point after another in this process.
         threads: Threads of lowprec's loops.
-        title: Heads the table.
+        title: Heads the table, the picture and the page.
         **options: The fields of `Training` but the precision, and of `Execution`, where those are not given:
             `optimizer` at least. The order of every sum is the same for all precisions but for groups of products of
             8 bits.
@@ -94,7 +96,14 @@ def compare(
     """
     names = _names(precisions)
     check_loss_function(loss)
-    steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
+    expect(str, title=title)
+    if not isinstance(executor, Executor | None):
+        raise TypeError(f"executor must be one of concurrent.futures' kind, not {shown(executor)}")
+    steps, seeds, threads = (
+        check_count("steps", steps),
+        check_count("seeds", seeds),
+        check_count("threads", threads, MOST),
+    )
     if "precision" in options:
         raise TypeError("compare takes precisions, a list of names, and no precision")
     if training is None:
@@ -117,8 +126,15 @@ def compare(
         what={name: _short(described(value)) for name, value in functions.items()},
         work=partial(_train, problem, recipe), precisions=names, seeds=tuple(range(seeds)), rehearsed=True,
     )  # fmt: skip
-    place, say = None if folder is None else Path(folder), partial(print, file=sys.stderr, flush=True)
-    return drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=say)[0]
+    place = None if folder is None else Path(folder)
+    made, _ = drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=_say)
+    for name, why in made.unwritten.items():
+        _say(f"{name} could not be written: {why}")
+    return made
+
+
+def _say(line: str) -> None:
+    print(encodable(line), file=sys.stderr, flush=True)
 
 
 def _train(problem: Problem, recipe: Recipe, task: Task, report: Report) -> dict[str, Any]:
@@ -144,10 +160,10 @@ def _short(description: Any) -> Any:
 
 
 def _listed(batches: Iterable[Any]) -> list[Any]:
-    if not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | Mapping):
         raise ValueError(
             f"batches must be a list of batches, or a function (seed, step) -> batch, "
-            f"or Samples of a data set, not {batches!r}"
+            f"or Samples of a data set, not {shown(batches)}"
         )
     return list(batches)
 
@@ -155,15 +171,29 @@ def _listed(batches: Iterable[Any]) -> list[Any]:
 def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
         return partial(partial, batches)
-    rows = batches
+    _check_alike(batches)
+    return partial(_in_drawn_order, batches)
+
+
+def _check_alike(rows: list[Any]) -> None:
+    """Refuses batches that are not all of one kind: the step is traced with the first."""
     if not rows:
         raise ValueError("batches must hold at least one batch")
-    shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]
-    if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
-        i = different[0]
-        one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
-        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}{one}")
-    return partial(_in_drawn_order, rows)
+    first = list[tuple[int, ...]]()
+    for number, (leaves, tree) in enumerate(map(flatten, rows)):
+        names, shapes = paths(tree), list(map(np.shape, leaves))
+        for name, leaf in zip(names, leaves, strict=True):
+            try:
+                format_of(as_array(leaf))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"batch {number}, array {name or '0'}: {error}") from None
+        if number == 0:
+            first, called = shapes, names
+        elif names != called and len(names) == len(called):
+            raise ValueError(f"batches must hold the same arrays: batch 0 has {called}, batch {number} {names}")
+        elif shapes != first:
+            one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
+            raise ValueError(f"batches must have equal shapes; batch 0 has {first}, batch {number} {shapes}{one}")
 
 
 def _in_drawn_order(rows: list[Any], seed: int) -> Callable[[int], Any]:

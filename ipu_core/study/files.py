@@ -12,6 +12,7 @@ from pathlib import Path
 
 CHECKPOINTS = "checkpoints"
 LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
+SHOWN = ("table.txt", "plan.txt", "page.html", "convergence.png")
 KINDS = {"parameters": ".npz", "state": ".npz", "watch": ".npy"}
 OWN = re.compile(
     r"manifest\.json|(table|plan)\.txt|page\.html|convergence\.png|(parameters|state)-.+\.npz|watch-.+\.npy"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lowprec
+from ipu_core.errors import OtherStudy
 from ipu_core.study.files import point_file
 from ipu_core.study.manifest import MANIFEST, read_manifest
 from ipu_core.study.settings import Point
@@ -32,7 +33,10 @@ def make_longer(
     """
     if not (folder / MANIFEST).is_file():
         return 0
-    held = read_manifest(folder).basis
+    try:
+        held = read_manifest(folder).basis
+    except OtherStudy:  # which the store refuses, or leaves alone
+        return 0
     before, wanted = held["settings"].get("steps"), settings["steps"]
     here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
     if canonical(held) != canonical(here) or not before < wanted:
@@ -47,7 +51,7 @@ def make_longer(
                 f"{damaged[0]} is damaged (its checksum has changed), and the training cannot go on from it: "
                 f"the same command with --steps {before} makes it again"
             )
-        if not all(map(store.whole, states)):
+        if not states or not all(map(store.whole, states)):
             return 0
         for name in (RESULTS, MANIFEST):
             stem, dot, end = name.partition(".")

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lowprec
+from ipu_core.errors import OtherStudy
 from ipu_core.train.values import digest
 
 MANIFEST = "manifest.json"
 ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"
-
-
-class OtherStudy(ValueError):
-    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
 
 
 class Manifest(NamedTuple):

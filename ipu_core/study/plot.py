@@ -69,7 +69,7 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     figure = optional("matplotlib.figure", extra="study").Figure(size, layout="constrained", facecolor="white")
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
     words = textwrap.shorten(title, 2 * TITLE, placeholder=" …")
-    figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold")
+    figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold", parse_math=False)
     _losses(figure.add_subplot(grid[:, 0]), groups)
     for row, (field, name, show) in enumerate(panels):
         _dots(figure.add_subplot(grid[row, 1]), groups, field, name, show)
@@ -144,6 +144,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
             fontsize=9.5 if lines == 1 else 7.5,
             fontweight="bold",
             transform=axes.transAxes,
+            parse_math=False,
         )
 
 
@@ -191,7 +192,7 @@ def _dots(
         axes.scatter(values, [row] * len(values), color=colour, s=26, alpha=0.45, linewidth=0)
         axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2.4)
         axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
-    axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names])
+    axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names], parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
     fractions = {name for name, _, _ in PANELS}
     if field in fractions or is_share(field):
@@ -203,7 +204,7 @@ def _dots(
         )
     else:
         axes.margins(x=0.08)
-    axes.set_title(title, loc="left", fontsize=10, color=GREY)
+    axes.set_title(title, loc="left", fontsize=10, color=GREY, parse_math=False)
     _plain(axes)
     axes.tick_params(axis="y", labelsize=8.5 if max(map(len, names)) < 28 else 6.5)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)

@@ -25,7 +25,7 @@ from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
 from ipu_core.study.settings import PRECISIONS, Point
-from ipu_core.study.summary import MACHINE, OWN
+from ipu_core.study.summary import MACHINE, OWN, encodable
 from ipu_core.study.tasks import Task
 from ipu_core.train import checkpoint
 from ipu_core.train.keywords import SharedOptions
@@ -247,7 +247,7 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
         )
     given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
     try:
-        found = {str(name): float(value) for name, value in given.items()}
+        found = {encodable(str(name)): float(value) for name, value in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise TypeError(f"evaluate must give named numbers such as {{'test_accuracy': 0.9}}, not {given!r}") from None
     if taken := sorted(found.keys() & OWN):

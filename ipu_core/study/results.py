@@ -100,7 +100,8 @@ class Study:
                 if point not in held:
                     store.append(result)
             if unwritten := self.write(store):
-                raise ValueError(f"cannot write {', '.join(unwritten.values())}")
+                told = "; ".join(f"{name}: {why}" for name, why in unwritten.items())
+                raise ValueError(f"{store.folder}: cannot write {told}")
             return store.folder
 
     def write(self, store: Store) -> dict[str, str]:
@@ -116,6 +117,8 @@ class Study:
                 self.plot().save(draft)
         except OSError as error:
             unwritten["convergence.png"] = refusal_in_words(error)
+        except ImportError as error:
+            unwritten["convergence.png"] = str(error)
         return unwritten
 
     def listen(self, event: Event) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
@@ -16,6 +15,7 @@ from ipu_core.study import options
 from ipu_core.study.models.size import Size
 from ipu_core.study.options import check_name
 from ipu_core.study.scaling import Scaling
+from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.options import Execution, Training, options_of
@@ -34,6 +34,8 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
 WIDEST = 10**9
+MOST = 1024
+"""Seeds, workers or threads of a command, of which lowprec takes no more."""
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
@@ -218,14 +220,15 @@ def parse_one_precision(text: str) -> str:
     return names[0]
 
 
-def check_count(name: str, value: int) -> int:
-    """The value as an int; refuses what is not a positive integer.
+def check_count(name: str, value: int, most: float = math.inf) -> int:
+    """The value as an int; refuses what is not a positive integer, or above the most.
 
     Raises:
         ValueError: in words.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+    check_integer(name, value, least=1)
+    if value > most:
+        raise ValueError(f"{name} must be an integer from 1 to {most:,}, not {value!r}")
     return int(value)
 
 

@@ -15,9 +15,9 @@ from typing import Any, NoReturn, Self
 
 import lowprec
 from ipu_core.diagnose.watch import Record
-from ipu_core.errors import refusal_in_words
+from ipu_core.errors import OtherStudy, refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
-from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, read_manifest
+from ipu_core.study.manifest import ELSEWHERE, MANIFEST, difference, read_manifest
 from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
@@ -64,6 +64,7 @@ class Store:
         self._files: dict[str, str] = {}
         self._trainings, self.executions = dict(trainings or {}), tuple[str, ...]()
         self.damaged, self.unknown = set[str](), list[str]()
+        self._untouched = False
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.folder / RESULTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -74,6 +75,7 @@ class Store:
             sweep(self.folder, OWN)
             self._sweep_checkpoints()
         except BaseException:
+            self._withdraw()
             os.close(self._file)
             raise
 
@@ -83,6 +85,8 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._withdraw()
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -156,7 +160,8 @@ class Store:
             self._write_manifest()
 
     def trained_by(self, *executions: str) -> None:
-        """Keeps where points are trained, in words, beside where others were."""
+        """Keeps where points are trained, in words, beside where others were; from here on the folder holds a study."""
+        self._untouched = False
         if new := [words for words in executions if words not in self.executions]:
             self.executions = (*self.executions, *new)
             with writing(self.folder):
@@ -194,6 +199,11 @@ class Store:
             self._files = {name: known for name, known in self._files.items() if name not in names}
             self._write_manifest()
 
+    def _withdraw(self) -> None:
+        """Leaves no study in a folder that held none before, where what is asked for is refused before any training."""
+        if self._untouched:
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+
     def _sweep_checkpoints(self) -> None:
         sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))
 
@@ -227,11 +237,14 @@ class Store:
 
     def _adopt(self) -> None:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
-        checkpoints = self.folder / CHECKPOINTS
-        if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
+        checkpoints, finished = self.folder / CHECKPOINTS, os.fstat(self._file).st_size > 0
+        unfinished = checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))
+        if finished or unfinished or (self.folder / MANIFEST).exists():
             held = read_manifest(self.folder)
             if canonical(held.basis) != canonical(self._basis):
-                raise OtherStudy(f"{self.folder} holds {difference(held.basis, self._basis)}: {ELSEWHERE}")
+                way = ELSEWHERE if finished else f"no point of it is finished: remove it, {ELSEWHERE}"
+                there = difference(held.basis, self._basis)
+                raise OtherStudy(f"{self.folder} holds {there}{': ' if finished else ', '}{way}")
             self._basis, self.digest = held.basis, digest(held.basis)  # in which 1 may be written 1.0
             for name, own in self._trainings.items():
                 if held.trainings.get(name, own) != own:
@@ -249,6 +262,7 @@ class Store:
             with writing(self.folder):
                 self._write_manifest()
                 sync(self.folder)  # the empty results.jsonl is there after a power cut, like the manifest
+            self._untouched = True
         with writing(self.folder):
             checkpoints.mkdir(exist_ok=True)
 

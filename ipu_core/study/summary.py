@@ -84,6 +84,11 @@ def measure_names(results: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for result in results for name in measures(result)))
 
 
+def encodable(text: str) -> str:
+    """Text with an escape in place of what UTF-8 has not: half a surrogate pair, as of a file's name in other bytes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def heading(measure: str) -> str:
     """A measure's name as it heads a column or a picture: "test_accuracy" is "test accuracy"."""
     return measure.replace("_", " ")

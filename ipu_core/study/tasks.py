@@ -8,7 +8,7 @@ from pathlib import Path
 
 import lowprec
 from ipu_core.diagnose.watch import Record, Watch
-from ipu_core.study.files import check_writable, point_file
+from ipu_core.study.files import SHOWN, check_writable, point_file
 from ipu_core.study.settings import Point
 from ipu_core.study.store import Store
 
@@ -78,7 +78,7 @@ def missing(
     """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
 
     Raises:
-        ValueError: a file of theirs cannot be written.
+        ValueError: a file of theirs, or one that shows the study, cannot be written.
     """
     tasks = []
     for point in points:
@@ -94,7 +94,7 @@ def missing(
         )
         if not task.again or task.lacks(store, steps):
             tasks.append(task)
-    check_writable(store.folder, [path.name for task in tasks for path in task.files])
+    check_writable(store.folder, [*SHOWN, *(path.name for task in tasks for path in task.files)])
     return tasks
 
 

@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
+from ipu_core.study.settings import MOST
 from ipu_core.train.arguments import check_share
-
-MOST = 1024  # seeds, workers or threads, of which lowprec takes no more
 
 
 def scale(text: str) -> float | str:
