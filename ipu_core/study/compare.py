@@ -18,7 +18,7 @@ from ipu_core.study.drive import Job, drive
 from ipu_core.study.point import Evaluate, Problem, Recipe, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
-from ipu_core.study.settings import MOST, check_count
+from ipu_core.study.settings import check_count
 from ipu_core.study.summary import encodable
 from ipu_core.study.tasks import Task
 from ipu_core.train.arguments import check_loss_function
@@ -27,6 +27,7 @@ from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.values import described, digest
 from lowprec.checks import expect, expect_path, shown
+from lowprec.threads import MOST
 
 LONGEST = 600  # characters of a description that stands in a manifest as it is
 

@@ -12,16 +12,16 @@ from ipu_core.diagnose.watch import Watch
 from ipu_core.errors import refusal_in_words
 from ipu_core.study import live
 from ipu_core.study.live import View
-from ipu_core.study.longer import make_longer, take_up
 from ipu_core.study.manifest import MANIFEST
 from ipu_core.study.point import Problem, Recipe, check_size, make_loop, measured, orders_of_sums, trained
 from ipu_core.study.pool import Processes
 from ipu_core.study.results import Study
 from ipu_core.study.run import Event, Work, run_here, run_on
-from ipu_core.study.settings import PRECISIONS, Point
+from ipu_core.study.settings import Point
 from ipu_core.study.store import Store, open_store
 from ipu_core.study.summary import encodable
-from ipu_core.study.tasks import Task, begin, missing, records
+from ipu_core.study.tasks import Task, begin, make_longer, missing, records, take_up
+from ipu_core.study.typed import PRECISIONS
 
 REPORT = "blame.txt"
 """A file of a study's folder whose text its page shows."""

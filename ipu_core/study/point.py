@@ -22,11 +22,12 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
+from ipu_core.study.models.unit_scaled import unit_initial
 from ipu_core.study.run import Report
-from ipu_core.study.scaling import unit_initial
-from ipu_core.study.settings import PRECISIONS, Point
+from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE, OWN, encodable
 from ipu_core.study.tasks import Task
+from ipu_core.study.typed import PRECISIONS
 from ipu_core.train import checkpoint
 from ipu_core.train.keywords import SharedOptions
 from ipu_core.train.loop import TrainLoop

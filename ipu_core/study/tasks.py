@@ -1,16 +1,22 @@
-"""What is left to do of a study's folder: points without a result, and results without a file that is wanted."""
+"""What is left to do of a study's folder: points without a result, files that are wanted, steps beyond the last."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import lowprec
 from ipu_core.diagnose.watch import Record, Watch
+from ipu_core.errors import OtherStudy
 from ipu_core.study.files import SHOWN, check_writable, point_file
+from ipu_core.study.manifest import MANIFEST, read_manifest
 from ipu_core.study.settings import Point
-from ipu_core.study.store import Store
+from ipu_core.study.store import RESULTS, Store, read_results
+from ipu_core.train.values import canonical
 
 LACKS = {
     "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",
@@ -135,3 +141,54 @@ def records(store: Store) -> dict[str, Record]:
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
     return {name: record for name, record in found.items() if len(record.steps)}
+
+
+def make_longer(
+    folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Sets the results of fewer steps aside, as results-STEPS.jsonl, so that a training of more goes on from their end.
+
+    That is done where nothing but the number of steps differs, on which no schedule depends then, and every end was
+    kept.
+
+    Returns:
+        The steps of those results; 0 where there are none, and everything stays as it is.
+
+    Raises:
+        ValueError: the state at an end is damaged.
+    """
+    if not (folder / MANIFEST).is_file():
+        return 0
+    try:
+        held = read_manifest(folder).basis
+    except OtherStudy:  # which the store refuses, or leaves alone
+        return 0
+    before, wanted = held["settings"].get("steps"), settings["steps"]
+    here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
+    if canonical(held) != canonical(here) or not before < wanted:
+        return 0
+    with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
+        states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]
+        if store.unknown:
+            say(store.unknown_in_words())
+        store.inspect()
+        if damaged := [state for state in states if state.name in store.damaged]:
+            raise ValueError(
+                f"{damaged[0]} is damaged (its checksum has changed), and the training cannot go on from it: "
+                f"the same command with --steps {before} makes it again"
+            )
+        if not states or not all(map(store.whole, states)):
+            return 0
+        for name in (RESULTS, MANIFEST):
+            stem, dot, end = name.partition(".")
+            os.replace(folder / name, folder / f"{stem}-{before}{dot}{end}")
+    return int(before)
+
+
+def take_up(store: Store, points: list[Point]) -> None:
+    """Puts the states of a shorter training where its points go on from."""
+    done = {str(Point.of(result)) for result in store.results()}
+    for point in points:
+        end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))
+        if end.is_file() and not unfinished.exists() and str(point) not in done:
+            shutil.copyfile(end, unfinished)

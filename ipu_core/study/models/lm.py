@@ -16,8 +16,8 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.placement.orders import OrderRule
 from ipu_core.study.models.size import Size
+from ipu_core.study.models.unit_scaled import UnitScaling
 from ipu_core.study.point import Problem, stand_in
-from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.train.data import text
 from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
@@ -47,7 +47,7 @@ def problem(
     size: Size,
     task: text.Text,
     batch: int,
-    scaling: Scaling = PLAIN,
+    scaling: UnitScaling = UnitScaling(),  # noqa: B008  # frozen
     target: Target = Target(),  # noqa: B008  # frozen
 ) -> Problem:
     """The language model of these sizes on a text, under unit scaling or not, tested with the sums of a target.

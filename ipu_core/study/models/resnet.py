@@ -8,28 +8,23 @@ running statistics of the norms are the model's state beside its parameters.
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.chip.target import Target
-from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
-from ipu_core.placement.orders import OrderRule
+from ipu_core.study.models.classifier import classifier
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
-from ipu_core.train.data import dataset as data
-from ipu_core.train.predictor import EVALUATION, evaluated
-from ipu_core.train.units import in_units
+from ipu_core.train.data.dataset import Dataset
 from lowprec import Key
 
 KERNEL = 3
 Tree = Any
 
 
-def problem(settings: Settings, task: data.Dataset) -> Problem:
+def problem(settings: Settings, task: Dataset) -> Problem:
     """The net of these settings on this data: widths are pixels, channels of the stages, classes.
 
     Raises:
@@ -37,17 +32,9 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     """
     widths = settings.widths(task)
     shapes = layout(widths)
-    data.batches(task, settings.batch, 0)
-    scaling, deviation = settings.scaling, task.deviation
-    return Problem(
-        scaling.of(loss, deviation),
-        scaling.begun(functools.partial(initial, shapes)),
-        functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(tested, deviation), target=Target(settings.target)),
-        map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
-        lambda seed: statistics(widths),
-        deviation,
-    )
+    stand_ins = map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes)
+    begun = functools.partial(initial, shapes)
+    return classifier(settings, task, loss, tested, begun, stand_ins, lambda seed: statistics(widths))
 
 
 class Start:
@@ -149,17 +136,3 @@ def loss(params: Tree, state: Tree, batch: tuple[Any, Any]) -> tuple[Any, Tree]:
 def tested(params: Tree, state: Tree, x: Any) -> Any:
     """(rows, pixels) -> (rows, classes), with the running statistics."""
     return logits(params, state, x, training=False)[0]
-
-
-def evaluate(
-    task: data.Dataset,
-    both: tuple[Tree, Tree],
-    precision: Precision,
-    scores: Callable[..., Any] = tested,
-    target: Target = Target(),  # noqa: B008  # frozen
-) -> dict[str, float]:
-    """The share of the test rows classified correctly with the running statistics, in the precision."""
-    scores = in_units(scores, precision, task.deviation)
-    given = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), *both, task.x_test)
-    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
-    return {"test_accuracy": float(right.mean())}
