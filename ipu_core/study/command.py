@@ -19,7 +19,7 @@ from ipu_core.report.operations import Names, by_operation, ratio, read_data, si
 from ipu_core.report.trace import to_chrome
 from ipu_core.study.compare import compare
 from ipu_core.study.drive import REPORT, Job, drive
-from ipu_core.study.files import check_writable, writing
+from ipu_core.study.files import check_writable, write_text, writing
 from ipu_core.study.live import View
 from ipu_core.study.models import catalogue as models
 from ipu_core.study.models import mlp
@@ -28,7 +28,6 @@ from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import Point, Settings
 from ipu_core.study.tasks import Task
-from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import dataset
 from ipu_core.train.optim import Sgd
 from ipu_core.train.table import Table
@@ -238,17 +237,10 @@ def demo(steps: int = 4000) -> int:
     problem = mlp.problem(settings, task)
     drawn = functools.lru_cache(maxsize=2)(problem.batches)  # which keeps the permutation of the epoch
     made = compare(
-        problem.loss,
-        problem.params,
-        lambda seed, step: drawn(seed)(step),
-        ["fp32.32", "fp16.16/nearest", "fp16.16/stochastic"],
-        optimizer=Sgd(settings.lr),
-        steps=settings.steps,
-        seeds=2,
-        evaluate=problem.evaluate,
-        engine="direct",
-        title="digits, perceptron 64-96-10",
-    )
+        problem.loss, problem.params, lambda seed, step: drawn(seed)(step),
+        ["fp32.32", "fp16.16/nearest", "fp16.16/stochastic"], optimizer=Sgd(settings.lr), steps=settings.steps, seeds=2,
+        evaluate=problem.evaluate, engine="direct", title="digits, perceptron 64-96-10",
+    )  # fmt: skip
     print(made)
     return 2 if made.failures else 0
 
@@ -257,8 +249,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
     """Writes files by name, each whole or not at all."""
     with writing(folder):
         for name, text in texts.items():
-            with replacing(folder / name) as draft:
-                draft.write_text(text, encoding="utf-8")
+            write_text(folder / name, text)
 
 
 def _cores() -> int:

@@ -14,7 +14,7 @@ from ipu_core.diagnose.watch.record import MEASURES
 from ipu_core.report import charts
 from ipu_core.report.charts import Curve
 from ipu_core.report.page import key, page, table
-from ipu_core.study.summary import curve
+from ipu_core.study.summary import band
 from ipu_core.train.table import Table
 from lowprec import as_format
 
@@ -97,15 +97,9 @@ def _losses(results: Results, precisions: Sequence[str]) -> str:
     """A running mean for each precision, with a band over its seeds."""
     drawn, named = list[Curve](), dict[str, str]()
     for name in precisions:
-        losses = [result["losses"] for result in results if result["precision"] == name]
-        steps = min(map(len, losses), default=0)
-        if not steps:
-            continue
-        window = max(1, steps // 40)
-        means = np.stack([curve(each[:steps], window) for each in losses])
-        named[f"curve{len(drawn) % charts.CURVES}"] = name
-        x = np.arange(window, steps + 1)
-        drawn.append(Curve(name, x, means.mean(axis=0), means.min(axis=0), means.max(axis=0)))
+        if losses := [result["losses"] for result in results if result["precision"] == name]:
+            named[f"curve{len(drawn) % charts.CURVES}"] = name
+            drawn.append(Curve(name, *band(losses)))
     return f'{key(named)}{charts.line_chart(drawn)}<p class="note">running mean; band: all seeds</p>'
 
 

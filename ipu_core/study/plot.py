@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_core.study.summary import curve, heading, is_share, measure_in_words, measure_names, spread
+from ipu_core.study.summary import band, heading, is_share, measure_in_words, measure_names, spread
 from lowprec.extras import optional
 
 if TYPE_CHECKING:
@@ -99,13 +99,9 @@ def _losses(axes: "Axes", groups: Groups) -> None:
         if not group:
             continue
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-        steps = min(len(result["losses"]) for result in group)
-        window = max(1, steps // 40)
-        curves = np.stack([curve(result["losses"][:steps], window) for result in group])
-        x = np.arange(window, steps + 1)
-        axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-        mean = curves.mean(axis=0)
-        axes.plot(x, mean, color=colour, linestyle=dash, linewidth=2)
+        steps, mean, low, high = band([result["losses"] for result in group])
+        axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(steps, mean, color=colour, linestyle=dash, linewidth=2)
         seen = mean[np.isfinite(mean)]
         if seen.size:
             ends.append((float(seen[-1]), name if math.isfinite(mean[-1]) else f"{name}/diverged", colour))
@@ -174,13 +170,7 @@ def _apart(heights: Sequence[float], gap: float) -> list[float]:
     return [middle + (index - (count - 1) / 2) * gap for middle, count in runs for index in range(count)]
 
 
-def _dots(
-    axes: "Axes",
-    groups: Groups,
-    field: str,
-    title: str,
-    show: Callable[[float], str],
-) -> None:
+def _dots(axes: "Axes", groups: Groups, field: str, title: str, show: Callable[[float], str]) -> None:
     """One row per precision: a light dot per seed, a bar at the mean, the mean in words at the right."""
     names = [name for name, group in groups.items() if group]
     for row, name in enumerate(names):
@@ -199,8 +189,7 @@ def _dots(
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     if field in fractions:
         axes.set_xlim(
-            -0.03,
-            1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None,
+            -0.03, 1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None
         )
     else:
         axes.margins(x=0.08)

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, Self
 import lowprec
 from ipu_core.diagnose.watch import Record
 from ipu_core.errors import OtherStudy, refusal_in_words
-from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
+from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, write_text, writing
 from ipu_core.study.manifest import ELSEWHERE, MANIFEST, difference, read_manifest
 from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
-from ipu_core.train.checkpoint import replacing, sweep, sync
+from ipu_core.train.checkpoint import sweep, sync
 from ipu_core.train.values import canonical, digest
 
 RESULTS = "results.jsonl"
@@ -120,19 +120,12 @@ class Store:
             os.ftruncate(self._file, before)
             raise
 
-    def write_text(self, name: str, text: str) -> Path:
-        """Writes a small text file beside the results, replacing it whole."""
-        path = self.folder / name
-        with replacing(path) as draft:
-            draft.write_text(text, encoding="utf-8")
-        return path
-
     def write_all(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Writes texts by the names of their files; gives those that could not be written, with the reason."""
         unwritten = {}
         for name, text in texts.items():
             try:
-                self.write_text(name, text)
+                write_text(self.folder / name, text)
             except OSError as error:
                 unwritten[name] = refusal_in_words(error)
         return unwritten
@@ -210,7 +203,7 @@ class Store:
     def _write_manifest(self) -> None:
         beside = {"trainings": self._trainings, "executions": self.executions, "files": self._files}
         whole = {"study": self.digest, **self._basis, **beside}
-        self.write_text(MANIFEST, json.dumps(whole, indent=2) + "\n")
+        write_text(self.folder / MANIFEST, json.dumps(whole, indent=2) + "\n")
 
     def _take_unknown(self) -> None:
         """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""

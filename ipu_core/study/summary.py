@@ -193,6 +193,23 @@ def _percent(value: Spread) -> str:
     return f"{100 * value.mean:.1f}{deviation} %"
 
 
+class Band(NamedTuple):
+    """A precision's losses as they are drawn: running means at some steps, over its seeds."""
+
+    steps: npt.NDArray[np.int64]
+    mean: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+
+def band(losses: Sequence[Sequence[float]]) -> Band:
+    """The running means of some runs, over a fortieth of the steps that all of them have."""
+    steps = min(map(len, losses))
+    window = max(1, steps // 40)
+    means = np.stack([curve(each[:steps], window) for each in losses])
+    return Band(np.arange(window, steps + 1), means.mean(axis=0), means.min(axis=0), means.max(axis=0))
+
+
 def curve(losses: Sequence[float], window: int) -> npt.NDArray[np.float64]:
     """Running mean over `window` steps, the first window - 1 steps left out.
 

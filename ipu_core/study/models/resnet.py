@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.study.models.classifier import classifier
-from ipu_core.study.point import Problem, stand_in
+from ipu_core.study.models.start import Start, stand_ins
+from ipu_core.study.models.start import initial as initial
+from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
 from ipu_core.train.data.dataset import Dataset
-from lowprec import Key
 
 KERNEL = 3
 Tree = Any
@@ -31,21 +31,13 @@ def problem(settings: Settings, task: Dataset) -> Problem:
         ValueError: the layers or the batch do not fit the data, or its rows are no square images.
     """
     widths = settings.widths(task)
-    shapes = layout(widths)
-    stand_ins = map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes)
-    begun = functools.partial(initial, shapes)
-    return classifier(settings, task, loss, tested, begun, stand_ins, lambda seed: statistics(widths))
-
-
-class Start:
-    """The shape of a parameter, and what it is full of at the start; None: He's normal numbers."""
-
-    def __init__(self, *sizes: int, value: float | None = None) -> None:
-        self.sizes, self.value = sizes, value
+    starts = layout(widths)
+    begun = functools.partial(initial, starts)
+    return classifier(settings, task, loss, tested, begun, stand_ins(starts), lambda seed: statistics(widths))
 
 
 def layout(widths: tuple[int, ...]) -> Tree:
-    """How every parameter begins, nested as the parameters are.
+    """How every parameter begins, weights as He et al. begin them, nested as the parameters are.
 
     Raises:
         ValueError: the pixels are no square, an image is halved more often than it can be, or there is no stage.
@@ -58,8 +50,9 @@ def layout(widths: tuple[int, ...]) -> Tree:
     channels = widths[1:-1]
 
     def normed(before: int, after: int, kernel: int = KERNEL) -> Tree:
-        norm = {"scale": Start(after, value=1.0), "bias": Start(after, value=0.0)}
-        return {"weight": Start(kernel, kernel, before, after), "norm": norm}
+        norm = {"scale": Start((after,), value=1.0), "bias": Start((after,))}
+        inputs = kernel * kernel * before
+        return {"weight": Start((kernel, kernel, before, after), math.sqrt(2 / inputs)), "norm": norm}
 
     def block(before: int, after: int) -> Tree:
         parts = {"first": normed(before, after), "second": normed(after, after)}
@@ -68,19 +61,11 @@ def layout(widths: tuple[int, ...]) -> Tree:
     return {
         "stem": normed(1, channels[0]),
         "stages": [block(*pair) for pair in itertools.pairwise((channels[0], *channels))],
-        "head": {"weight": Start(channels[-1], widths[-1]), "bias": Start(widths[-1], value=0.0)},
+        "head": {
+            "weight": Start((channels[-1], widths[-1]), math.sqrt(2 / channels[-1])),
+            "bias": Start((widths[-1],)),
+        },
     }
-
-
-def initial(shapes: Tree, seed: int) -> Tree:
-    """The parameters of a seed: the same bits on every machine."""
-    leaves, tree = flatten(shapes)
-    keys = Key(seed).split(len(leaves))
-    return unflatten(tree, [_start(start, key) for start, key in zip(leaves, keys, strict=True)])
-
-
-def _start(start: Start, key: Key) -> Any:
-    return nn.he_normal(key, start.sizes) if start.value is None else np.full(start.sizes, start.value, np.float32)
 
 
 def statistics(widths: tuple[int, ...]) -> Tree:
@@ -88,7 +73,7 @@ def statistics(widths: tuple[int, ...]) -> Tree:
 
     def of(part: Tree) -> Tree:
         if "norm" in part:
-            channels = part["norm"]["scale"].sizes
+            channels = part["norm"]["scale"].shape
             return {"mean": np.zeros(channels, np.float32), "variance": np.ones(channels, np.float32)}
         return {name: of(inner) for name, inner in part.items()}
 
