@@ -18,12 +18,12 @@ class Manifest(NamedTuple):
 
     Attributes:
         basis: What the results rest on: "lowprec" (the version), "settings", "accumulations".
-        files: The checksums of files by name; None where they were not kept.
+        files: The checksums of files by name.
         trainings, executions: As a `Store` keeps them.
     """
 
     basis: dict[str, Any]
-    files: dict[str, str] | None
+    files: dict[str, str]
     trainings: dict[str, str]
     executions: tuple[str, ...]
 
@@ -45,7 +45,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     try:
         basis = json.loads(text)
         study = basis.pop("study")
-        files = {str(name): str(known) for name, known in basis.pop("files").items()} if "files" in basis else None
+        files = {str(name): str(known) for name, known in basis.pop("files", {}).items()}
         trainings = {str(name): str(known) for name, known in basis.pop("trainings", {}).items()}
         executions = tuple(map(str, basis.pop("executions", ())))
         if "lowprec" not in basis and study == digest(basis["settings"]):

@@ -14,11 +14,9 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import lowprec
-from ipu_core.diagnose.watch import Record
 from ipu_core.errors import OtherStudy, refusal_in_words
-from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, write_text, writing
+from ipu_core.study.files import CHECKPOINTS, OWN, checksum, file_name, write_text, writing
 from ipu_core.study.manifest import ELSEWHERE, MANIFEST, difference, read_manifest
-from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import sweep, sync
 from ipu_core.train.values import canonical, digest
@@ -38,7 +36,6 @@ class Store:
     Attributes:
         folder: Where it is.
         damaged: Names of files of finished points that are not what was written, as far as `inspect` has seen.
-        unknown: Names of files whose checksums an older lowprec has not kept: they were taken as they were found.
         executions: Where its points were trained, in words; that decides no bit.
 
     Args:
@@ -63,7 +60,7 @@ class Store:
         self.digest = digest(self._basis)
         self._files: dict[str, str] = {}
         self._trainings, self.executions = dict(trainings or {}), tuple[str, ...]()
-        self.damaged, self.unknown = set[str](), list[str]()
+        self.damaged = set[str]()
         self._untouched = False
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -166,16 +163,6 @@ class Store:
             name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
         }
 
-    def unknown_in_words(self) -> str:
-        """Said once of a folder that an older lowprec has written; empty of others."""
-        if not self.unknown:
-            return ""
-        more = f" and {len(self.unknown) - 1} more" if len(self.unknown) > 1 else ""
-        return (
-            f"{self.folder} kept no checksums so far: {self.unknown[0]}{more} "
-            f"{'are' if more else 'is'} taken as found, and looked after from now on"
-        )
-
     def whole(self, file: Path) -> bool:
         """Whether a file is there as a finished point has written it."""
         return file.name in self._files and file.name not in self.damaged and file.is_file()
@@ -205,21 +192,6 @@ class Store:
         whole = {"study": self.digest, **self._basis, **beside}
         write_text(self.folder / MANIFEST, json.dumps(whole, indent=2) + "\n")
 
-    def _take_unknown(self) -> None:
-        """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""
-        for result in self.results():
-            for kind in KINDS:
-                path = point_file(self.folder, kind, Point.of(result))
-                if path.is_file():
-                    self.unknown.append(path.name)
-                    self._files[path.name] = checksum(path) or ""
-                    if kind == "watch":
-                        try:
-                            Record.read(path)
-                        except ValueError:
-                            self._files[path.name] = "unreadable"
-        self._write_manifest()
-
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,13 +215,11 @@ class Store:
                 if held.trainings.get(name, own) != own:
                     raise OtherStudy(f"{self.folder} holds a study with another Training in {name}: {ELSEWHERE}")
             self.results()
-            self._files, self.executions = held.files or {}, held.executions
+            self._files, self.executions = held.files, held.executions
             more = self._trainings.keys() - held.trainings.keys()
             self._trainings = {**held.trainings, **self._trainings}
-            with writing(self.folder):
-                if held.files is None:
-                    self._take_unknown()
-                elif more:
+            if more:
+                with writing(self.folder):
                     self._write_manifest()
         else:
             with writing(self.folder):

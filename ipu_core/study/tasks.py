@@ -116,7 +116,7 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
     Returns:
         What there is to say of it, and of every damaged file, in lines.
     """
-    said = [store.unknown_in_words()] if store.unknown else []
+    said = list[str]()
     again = {path.name for task in tasks if task.again for path in task.files}
     for name in sorted(store.damaged):
         words = f"{store.folder / name} is damaged (its checksum has changed): "
@@ -169,8 +169,6 @@ def make_longer(
         return 0
     with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
         states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]
-        if store.unknown:
-            say(store.unknown_in_words())
         store.inspect()
         if damaged := [state for state in states if state.name in store.damaged]:
             raise ValueError(

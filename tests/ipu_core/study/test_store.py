@@ -434,24 +434,15 @@ def test_a_file_that_somebody_removed_is_not_damaged(tmp_path: Path) -> None:
         assert [store.whole(path) for path in (parameters, watch)] == [True, False]
 
 
-def test_a_folder_without_checksums_is_read_and_looked_after_from_then_on(tmp_path: Path) -> None:
+def test_a_file_without_a_checksum_is_not_taken_for_whole(tmp_path: Path) -> None:
     parameters, state = kept(tmp_path, ("parameters", "state"))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest.pop("files").keys() == {parameters.name, state.name}
+    del manifest["files"]
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    unreadable = files.point_file(tmp_path, "watch", "fp32.32 seed 0")
-    unreadable.write_bytes(b"rubbish")
-    said = f"kept no checksums so far: {parameters.name} and 2 more are taken as found"
-    for words in (said, ""):  # once
-        with Store(tmp_path, SETTINGS) as store:
-            assert (words in store.unknown_in_words()) if words else not store.unknown_in_words()
-            store.inspect()
-            assert [store.whole(path) for path in (parameters, state, unreadable)] == [True, True, False]
-            assert store.damaged == {unreadable.name}
-    state.write_bytes(b"")
     with Store(tmp_path, SETTINGS) as store:
         store.inspect()
-        assert store.damaged == {state.name, unreadable.name}
+        assert len(store.results()) == 1
+        assert not any(map(store.whole, (parameters, state)))
 
 
 def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path: Path) -> None:
@@ -463,7 +454,6 @@ def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path:
         store.inspect()
         assert not store.whole(watch)
         assert not store.damaged
-        assert not store.unknown
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:
