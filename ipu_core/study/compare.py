@@ -74,7 +74,7 @@ def compare(
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         folder: Where each point is kept as soon as it is finished, and unfinished ones every few seconds: the same call
             goes on from there, after Ctrl-C or a kill too, to the same bits. Another `execution` goes on as well; a
-            folder of another study is refused. Functions count by their code and what they enclose, not by global
+            folder of another study is refused. A table, page or picture that cannot be written costs no point. Functions count by their code and what they enclose, not by global
             values that they read. None: results are kept in memory alone, and Ctrl-C loses them.
         watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
             what was seen, and a folder a file for each point. None: never.
@@ -91,9 +91,11 @@ def compare(
             8 bits.
 
     Raises:
-        ValueError: an unknown precision, engine or target, an empty list, a count below 1, several steps in one call,
-            what tracing refuses, or a folder that cannot be written or holds another study.
-        TypeError: an unknown option, or one beside the value that it is a field of; no optimizer.
+        ValueError: an unknown precision, engine or target, an empty list, a count out of range, batches that are not
+            alike, several steps in one call, what tracing refuses, or a folder that cannot be written.
+        OtherStudy: the folder holds another study, with or without a finished point; a ValueError too.
+        TypeError: an argument of another kind, an unknown option, or one beside the value that it is a field of; no
+            optimizer. All of this is found before anything is trained, and leaves an empty folder without a study.
     """
     names = _names(precisions)
     check_loss_function(loss)

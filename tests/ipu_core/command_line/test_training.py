@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipu_core.train.loop import TrainLoop
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code, results
 
 
@@ -109,3 +110,31 @@ def test_train_goes_on_with_more_steps_to_the_same_bits(tmp_path: Path, capfd: p
     assert exit_code(*shorter, "12") == 0
     assert exit_code(*shorter, "30") == 2  # whose first steps have other rates
     assert "training.optimizer.lr.steps" in capfd.readouterr().err
+
+
+def test_a_training_without_a_finished_step_is_not_called_longer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", *SMALL[:2], "--engine", "direct", "--out", str(tmp_path / "a"), "--steps"]
+
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainLoop, "train", interrupted)
+        assert exit_code(*words, "3") == 130
+    capfd.readouterr()
+    assert exit_code(*words, "6") == 2
+    assert "steps 3 there, 6 here), no point of it is finished: remove it" in capfd.readouterr().err
+    assert not list((tmp_path / "a").glob("*-3.*"))
+    assert exit_code(*words, "3") == exit_code(*words, "6") == 0
+    assert "holds 3 steps of this training" in capfd.readouterr().out
+
+
+def test_a_damaged_manifest_is_left_alone_where_a_study_is_forced(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.json").write_text("{}")
+    words = ["train", *SMALL[:2], "--engine", "direct", "--steps", "2", "--out", str(tmp_path / "a")]
+    assert [exit_code(*words), exit_code(*words, "--force")] == [2, 0]
+    assert (tmp_path / "a" / "manifest.json").read_text() == "{}"
+    assert (tmp_path / "a-2" / "table.txt").is_file()
