@@ -74,8 +74,9 @@ def compare(
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         folder: Where each point is kept as soon as it is finished, and unfinished ones every few seconds: the same call
             goes on from there, after Ctrl-C or a kill too, to the same bits. Another `execution` goes on as well; a
-            folder of another study is refused. A table, page or picture that cannot be written costs no point. Functions count by their code and what they enclose, not by global
-            values that they read. None: results are kept in memory alone, and Ctrl-C loses them.
+            folder of another study is refused. A table, page or picture that cannot be written costs no point.
+            Functions count by their code and what they enclose, not by global values that they read. None: results are
+            kept in memory alone, and Ctrl-C loses them.
         watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
             what was seen, and a folder a file for each point. None: never.
         on_nonfinite: What is done in a point whose loss is infinite or NaN: "warn" says so at once and goes on, "stop"

@@ -181,8 +181,12 @@ class Store:
 
     def _withdraw(self) -> None:
         """Leaves no study in a folder that held none before, where what is asked for is refused before any training."""
-        if self._untouched:
+        if self._untouched and not self._unfinished():
             (self.folder / MANIFEST).unlink(missing_ok=True)
+
+    def _unfinished(self) -> bool:
+        """Whether there are points that go on from a checkpoint."""
+        return any((self.folder / CHECKPOINTS).glob("[!.]*"))
 
     def _sweep_checkpoints(self) -> None:
         sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))
@@ -202,14 +206,14 @@ class Store:
 
     def _adopt(self) -> None:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
-        checkpoints, finished = self.folder / CHECKPOINTS, os.fstat(self._file).st_size > 0
-        unfinished = checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))
-        if finished or unfinished or (self.folder / MANIFEST).exists():
+        finished = os.fstat(self._file).st_size > 0
+        if finished or self._unfinished() or (self.folder / MANIFEST).exists():
             held = read_manifest(self.folder)
             if canonical(held.basis) != canonical(self._basis):
-                way = ELSEWHERE if finished else f"no point of it is finished: remove it, {ELSEWHERE}"
+                begun = self._unfinished() or any(self.folder.glob("results-*.jsonl"))  # of fewer steps
+                way = f", no point of it is finished: {'go on with it' if begun else 'remove it'}, "
                 there = difference(held.basis, self._basis)
-                raise OtherStudy(f"{self.folder} holds {there}{': ' if finished else ', '}{way}")
+                raise OtherStudy(f"{self.folder} holds {there}{': ' if finished else way}{ELSEWHERE}")
             self._basis, self.digest = held.basis, digest(held.basis)  # in which 1 may be written 1.0
             for name, own in self._trainings.items():
                 if held.trainings.get(name, own) != own:
@@ -227,7 +231,7 @@ class Store:
                 sync(self.folder)  # the empty results.jsonl is there after a power cut, like the manifest
             self._untouched = True
         with writing(self.folder):
-            checkpoints.mkdir(exist_ok=True)
+            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
 
     def _mend(self) -> None:
         """Cuts off a last line that a kill left unfinished: its point is simply run again."""

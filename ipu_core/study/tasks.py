@@ -175,11 +175,12 @@ def make_longer(
                 f"{damaged[0]} is damaged (its checksum has changed), and the training cannot go on from it: "
                 f"the same command with --steps {before} makes it again"
             )
-        if not states or not all(map(store.whole, states)):
+        aside = {name: folder / name.replace(".", f"-{before}.") for name in (RESULTS, MANIFEST)}
+        if not all(map(store.whole, states)) or not (states or aside[RESULTS].exists()):
             return 0
-        for name in (RESULTS, MANIFEST):
-            stem, dot, end = name.partition(".")
-            os.replace(folder / name, folder / f"{stem}-{before}{dot}{end}")
+        if states:  # where there are none, a kill came between the two
+            os.replace(folder / RESULTS, aside[RESULTS])
+        os.replace(folder / MANIFEST, aside[MANIFEST])
     return int(before)
 
 

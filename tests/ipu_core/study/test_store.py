@@ -88,7 +88,8 @@ def test_a_folder_without_a_finished_point_is_a_studys_too(left: str, tmp_path: 
         if left != "nothing":
             kept.write_text("hours of work")
     before = (tmp_path / "manifest.json").read_bytes()
-    said = r"\(lr 0.1 there, 0.2 here\), no point of it is finished: remove it, choose another folder, or"
+    way = "remove it" if left == "nothing" else "go on with it"
+    said = rf"\(lr 0.1 there, 0.2 here\), no point of it is finished: {way}, choose another folder, or"
     for _ in range(2):  # what is refused leaves no trace
         with pytest.raises(OtherStudy, match=said):
             Store(tmp_path, {**SETTINGS, "lr": 0.2})
