@@ -10,7 +10,7 @@ from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.arguments import check_share
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 from lowprec.threads import MOST
 
@@ -35,8 +35,8 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> None:
 
 def optimizer(
     spec: str, lr: float, schedule: str = "constant", groups: Iterable[str] = (), steps: int = 1
-) -> Optimiser:
-    """The optimiser of a study.
+) -> Optimizer:
+    """The optimizer of a study.
 
     Args:
         spec: its name and any of its numbers and truth values, such as "lamb/weight_decay=0.01/clip_norm=1" or
