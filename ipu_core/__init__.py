@@ -21,6 +21,7 @@ from lowprec.lazy import lazy_names
 if TYPE_CHECKING:
     from ipu_core import errors, nn, poptorch
     from ipu_core.chip.control import FloatingPointControl
+    from ipu_core.chip.hardware_random import HardwareRandom
     from ipu_core.chip.target import Target
     from ipu_core.compile.inline import add_traced
     from ipu_core.compile.lowering.lower import lower
@@ -29,6 +30,21 @@ if TYPE_CHECKING:
     from ipu_core.diagnose.blame import Blame, Sensitivity, blame, cheapest, sensitivity
     from ipu_core.diagnose.watch import Record, Watch
     from ipu_core.engine import Engine, Profile
+    from ipu_core.errors import (
+        DataRace,
+        FloatingPointException,
+        IpuError,
+        MappedTwice,
+        NotCovered,
+        NotFinite,
+        OtherOrders,
+        OtherStudy,
+        OutOfStreamingMemory,
+        OutOfTileMemory,
+        UnmappedTensor,
+        UnsupportedByTarget,
+        Unvalidated,
+    )
     from ipu_core.frontends.emulation import emulate
     from ipu_core.frontends.jax import JaxModel, from_jax
     from ipu_core.frontends.torch import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
@@ -61,6 +77,7 @@ if TYPE_CHECKING:
     )
     from ipu_core.ir.block import Block
     from ipu_core.ir.passes.autodiff import value_and_grad
+    from ipu_core.ir.passes.scale_check import UnbalancedScale
     from ipu_core.ir.precision.operand_scaling import OperandScaling
     from ipu_core.ir.precision.precision import Precision
     from ipu_core.ir.precision.rules import PrecisionRule
@@ -68,6 +85,7 @@ if TYPE_CHECKING:
     from ipu_core.ir.run.execute import execute
     from ipu_core.ir.trace.tracing import trace
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
+    from ipu_core.ir.verify import InvalidBlock
     from ipu_core.study.compare import compare
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
@@ -88,6 +106,7 @@ __all__ = [
     "Checkpoint",
     "Codelet",
     "Copy",
+    "DataRace",
     "DataStream",
     "EarlyStop",
     "Engine",
@@ -96,18 +115,29 @@ __all__ = [
     "Execute",
     "Execution",
     "FloatingPointControl",
+    "FloatingPointException",
     "Graph",
     "Group",
+    "HardwareRandom",
     "If",
     "InOut",
     "Input",
+    "InvalidBlock",
+    "IpuError",
     "JaxModel",
     "Lamb",
     "Lars",
     "LossScale",
     "Machine",
+    "MappedTwice",
+    "NotCovered",
+    "NotFinite",
     "OperandScaling",
     "Optimizer",
+    "OtherOrders",
+    "OtherStudy",
+    "OutOfStreamingMemory",
+    "OutOfTileMemory",
     "Output",
     "Overlap",
     "Param",
@@ -135,7 +165,11 @@ __all__ = [
     "TorchSchedule",
     "TrainLoop",
     "Training",
+    "UnbalancedScale",
     "UnitScaled",
+    "UnmappedTensor",
+    "UnsupportedByTarget",
+    "Unvalidated",
     "Watch",
     "WriteUndef",
     "add_traced",
@@ -172,18 +206,21 @@ _find = lazy_names(
         "compile.machine": "Machine",
         "compile.planning": "plan",
         "chip.control": "FloatingPointControl",
+        "chip.hardware_random": "HardwareRandom",
         "diagnose": "",
         "frontends": "",
         "placement": "",
         "reproduce": "",
         "frontends.emulation": "emulate",
         "engine": "engine Engine Profile",
-        "errors": "",
+        "errors": "errors DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite OtherOrders "
+        "OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget Unvalidated",
         "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
         "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
         "WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",
+        "ir.passes.scale_check": "UnbalancedScale",
         "ir.block": "Block",
         "ir.run.evaluate": "evaluate",
         "ir.run.execute": "execute",
@@ -192,6 +229,7 @@ _find = lazy_names(
         "ir.precision.operand_scaling": "OperandScaling",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
+        "ir.verify": "InvalidBlock",
         "frontends.jax": "JaxModel from_jax",
         "library": "",
         "nn": "",

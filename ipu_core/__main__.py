@@ -19,18 +19,22 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import live, typed
 from ipu_core.study.executors import connected
 from ipu_core.study.models.size import Size
-from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
 from ipu_core.study.settings import (
     MODELS,
-    PRECISIONS,
     UNIT_RATES,
     USUAL,
     Point,
     Settings,
+    usual_engine,
+)
+from ipu_core.study.typed import (
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    check_name,
     parse_layers,
     parse_one_precision,
     parse_precisions,
-    usual_engine,
 )
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import streams
@@ -143,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
     again.set_defaults(run=_reproduce)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
-    quick.set_defaults(run=lambda _: study.demo.demo())
+    quick.set_defaults(run=lambda _: study.command.demo())
     return parser
 
 

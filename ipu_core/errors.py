@@ -1,4 +1,4 @@
-"""The refusals of the machine, each a kind of its own, with the numbers in the message.
+"""What is refused and warned of, each a kind of its own, with the numbers in the message.
 
 All of them can be pickled, as a pool of processes does with what its workers raise.
 """
@@ -67,6 +67,13 @@ class NotFinite(RuntimeWarning):
 
 class OtherOrders(UserWarning):
     """A chip runs a training whose sums have the orders of another family, or of another adder."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
+
+class OtherStudy(ValueError):
+    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
 
     def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
         super().__init__(*args)

@@ -32,7 +32,7 @@ TOOLS = (
 PARTS = (
     "tests/lowprec/values", "tests/lowprec/test_rounding.py", "tests/lowprec/test_golden.py",
     "tests/ipu_core/graph", "tests/ipu_core/train", "tests/ipu_core/study", "tests/test_floors.py",
-    "--ignore=tests/ipu_core/study/test_scaling.py",
+    "--ignore=tests/ipu_core/study/test_unit_scaled.py",
 )  # fmt: skip
 """Rooms that between them import everything and use the most of NumPy, without trainings of what others train too."""
 

@@ -13,6 +13,9 @@ from ipu_core.ir.regions import Branch, Loop
 class InvalidBlock(ValueError):
     """A Block that breaks a rule; the message names the equation, the rule and what was found."""
 
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
 
 class UnknownOperation(InvalidBlock):
     """An equation's operation or role is not in the tables."""

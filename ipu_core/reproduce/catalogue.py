@@ -11,7 +11,7 @@ from ipu_core.reproduce.fp8 import FP8
 from ipu_core.reproduce.sums import SUMS
 from ipu_core.reproduce.tensor_cores import TENSOR_CORES
 from ipu_core.reproduce.weights import WEIGHTS
-from ipu_core.study.options import check_name
+from ipu_core.study.typed import check_name
 
 EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS)
 REPRODUCTIONS = {each.name: each for each in EACH}

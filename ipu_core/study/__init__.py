@@ -6,7 +6,6 @@ from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ipu_core.study import command as command
-    from ipu_core.study import demo as demo
 
 # What the command line asks for only when its bars are there.
-__getattr__ = lazy_names(__name__, {"command": "", "demo": ""})
+__getattr__ = lazy_names(__name__, {"command": ""})

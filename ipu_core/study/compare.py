@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -12,19 +12,22 @@ import numpy as np
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
 from ipu_core.study.point import Evaluate, Problem, Recipe, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import check_count
+from ipu_core.study.summary import encodable
 from ipu_core.study.tasks import Task
 from ipu_core.train.arguments import check_loss_function
 from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.values import described, digest
-from lowprec.checks import expect_path
+from lowprec.checks import expect, expect_path, shown
+from lowprec.threads import MOST
 
 LONGEST = 600  # characters of a description that stands in a manifest as it is
 
@@ -71,8 +74,9 @@ def compare(
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         folder: Where each point is kept as soon as it is finished, and unfinished ones every few seconds: the same call
             goes on from there, after Ctrl-C or a kill too, to the same bits. Another `execution` goes on as well; a
-            folder of another study is refused. Functions count by their code and what they enclose, not by global
-            values that they read. None: results are kept in memory alone, and Ctrl-C loses them.
+            folder of another study is refused. A table, page or picture that cannot be written costs no point.
+            Functions count by their code and what they enclose, not by global values that they read. None: results are
+            kept in memory alone, and Ctrl-C loses them.
         watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
             what was seen, and a folder a file for each point. None: never.
         on_nonfinite: What is done in a point whose loss is infinite or NaN: "warn" says so at once and goes on, "stop"
@@ -82,19 +86,28 @@ def compare(
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
             None: one point after another in this process.
         threads: Threads of lowprec's loops.
-        title: Heads the table.
+        title: Heads the table, the picture and the page.
         **options: The fields of `Training` but the precision, and of `Execution`, where those are not given:
             `optimizer` at least. The order of every sum is the same for all precisions but for groups of products of
             8 bits.
 
     Raises:
-        ValueError: an unknown precision, engine or target, an empty list, a count below 1, several steps in one call,
-            what tracing refuses, or a folder that cannot be written or holds another study.
-        TypeError: an unknown option, or one beside the value that it is a field of; no optimizer.
+        ValueError: an unknown precision, engine or target, an empty list, a count out of range, batches that are not
+            alike, several steps in one call, what tracing refuses, or a folder that cannot be written.
+        OtherStudy: the folder holds another study, with or without a finished point; a ValueError too.
+        TypeError: an argument of another kind, an unknown option, or one beside the value that it is a field of; no
+            optimizer. All of this is found before anything is trained, and leaves an empty folder without a study.
     """
     names = _names(precisions)
     check_loss_function(loss)
-    steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
+    expect(str, title=title)
+    if not isinstance(executor, Executor | None):
+        raise TypeError(f"executor must be one of concurrent.futures' kind, not {shown(executor)}")
+    steps, seeds, threads = (
+        check_count("steps", steps),
+        check_count("seeds", seeds),
+        check_count("threads", threads, MOST),
+    )
     if "precision" in options:
         raise TypeError("compare takes precisions, a list of names, and no precision")
     if training is None:
@@ -117,8 +130,15 @@ def compare(
         what={name: _short(described(value)) for name, value in functions.items()},
         work=partial(_train, problem, recipe), precisions=names, seeds=tuple(range(seeds)), rehearsed=True,
     )  # fmt: skip
-    place, say = None if folder is None else Path(folder), partial(print, file=sys.stderr, flush=True)
-    return drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=say)[0]
+    place = None if folder is None else Path(folder)
+    made, _ = drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=_say)
+    for name, why in made.unwritten.items():
+        _say(f"{name} could not be written: {why}")
+    return made
+
+
+def _say(line: str) -> None:
+    print(encodable(line), file=sys.stderr, flush=True)
 
 
 def _train(problem: Problem, recipe: Recipe, task: Task, report: Report) -> dict[str, Any]:
@@ -144,10 +164,10 @@ def _short(description: Any) -> Any:
 
 
 def _listed(batches: Iterable[Any]) -> list[Any]:
-    if not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | Mapping):
         raise ValueError(
             f"batches must be a list of batches, or a function (seed, step) -> batch, "
-            f"or Samples of a data set, not {batches!r}"
+            f"or Samples of a data set, not {shown(batches)}"
         )
     return list(batches)
 
@@ -155,15 +175,29 @@ def _listed(batches: Iterable[Any]) -> list[Any]:
 def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
         return partial(partial, batches)
-    rows = batches
+    _check_alike(batches)
+    return partial(_in_drawn_order, batches)
+
+
+def _check_alike(rows: list[Any]) -> None:
+    """Refuses batches that are not all of one kind: the step is traced with the first."""
     if not rows:
         raise ValueError("batches must hold at least one batch")
-    shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]
-    if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
-        i = different[0]
-        one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
-        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}{one}")
-    return partial(_in_drawn_order, rows)
+    first = list[tuple[int, ...]]()
+    for number, (leaves, tree) in enumerate(map(flatten, rows)):
+        names, shapes = paths(tree), list(map(np.shape, leaves))
+        for name, leaf in zip(names, leaves, strict=True):
+            try:
+                format_of(as_array(leaf))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"batch {number}, array {name or '0'}: {error}") from None
+        if number == 0:
+            first, called = shapes, names
+        elif names != called and len(names) == len(called):
+            raise ValueError(f"batches must hold the same arrays: batch 0 has {called}, batch {number} {names}")
+        elif shapes != first:
+            one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
+            raise ValueError(f"batches must have equal shapes; batch 0 has {first}, batch {number} {shapes}{one}")
 
 
 def _in_drawn_order(rows: list[Any], seed: int) -> Callable[[int], Any]:

@@ -12,15 +12,16 @@ from ipu_core.diagnose.watch import Watch
 from ipu_core.errors import refusal_in_words
 from ipu_core.study import live
 from ipu_core.study.live import View
-from ipu_core.study.longer import make_longer, take_up
 from ipu_core.study.manifest import MANIFEST
 from ipu_core.study.point import Problem, Recipe, check_size, make_loop, measured, orders_of_sums, trained
 from ipu_core.study.pool import Processes
 from ipu_core.study.results import Study
 from ipu_core.study.run import Event, Work, run_here, run_on
-from ipu_core.study.settings import PRECISIONS, Point
+from ipu_core.study.settings import Point
 from ipu_core.study.store import Store, open_store
-from ipu_core.study.tasks import Task, begin, missing, records
+from ipu_core.study.summary import encodable
+from ipu_core.study.tasks import Task, begin, make_longer, missing, records, take_up
+from ipu_core.study.typed import PRECISIONS
 
 REPORT = "blame.txt"
 """A file of a study's folder whose text its page shows."""
@@ -98,7 +99,7 @@ def drive(
     recipe, view = job.recipe, view or live.begun(job.recipe.steps, list(map(str, job.points)))
     check_size(job.problem, recipe, job.precisions)  # before its sums are planned, which takes long where it is large
     made = Study(
-        job.title, job.precisions, {**job.what, **recipe.record()}, executions=(str(recipe.execution),),
+        encodable(job.title), job.precisions, {**job.what, **recipe.record()}, executions=(str(recipe.execution),),
         accumulations=orders_of_sums(job.problem, recipe.training), trainings=recipe.trainings(job.precisions),
     )  # fmt: skip
     if folder is None:
@@ -133,9 +134,6 @@ def _in_folder(
     say(f"{made.title}, {job.recipe.execution}\n(how every product and sum is made, in every precision: {plan_file})\n")
     for line in begin(store, todo, len(made.results), len(points), steps):
         say(line)
-    if todo:
-        store.trained_by(*made.executions)
-    made.executions = store.executions or made.executions
     everything = _with_held(job.precisions, held)
     _train(job, made, store, todo, everything, crew, threads, view)
     seen, wanted = records(store), set(map(str, points))
@@ -166,6 +164,9 @@ def _train(
         view.know(made.table, done + len(todo), done, [str(task) for task in todo])
         made.plan = job.rehearse(precisions)
         if store is not None:
+            if todo:
+                store.trained_by(*made.executions)
+            made.executions = store.executions or made.executions
             made.unwritten |= store.write_all({"plan.txt": made.plan})
         if isinstance(crew, Executor):
             run_on(crew, job.work, todo, listen, threads)

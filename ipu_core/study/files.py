@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ipu_core.train.checkpoint import replacing
+
 CHECKPOINTS = "checkpoints"
 LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
+SHOWN = ("table.txt", "plan.txt", "page.html", "convergence.png")
 KINDS = {"parameters": ".npz", "state": ".npz", "watch": ".npy"}
 OWN = re.compile(
     r"manifest\.json|(table|plan)\.txt|page\.html|convergence\.png|(parameters|state)-.+\.npz|watch-.+\.npy"
@@ -49,6 +52,12 @@ def checksum(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a small text file, whole or not at all."""
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 @contextmanager

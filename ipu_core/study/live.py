@@ -42,23 +42,21 @@ def begun(steps: int, waiting: Sequence[str]) -> View:
         waiting: Names of the points to come, which have a bar from the first moment on; `View.know` will say later how
             many were finished before.
     """
-    given = (lambda: Table("", (), ())), len(waiting), 0, steps
     if _in_notebook():
-        return Notebook(*given, waiting)
+        return Notebook(steps, waiting)
     if sys.stderr.isatty() and os.environ.get("TERM") not in DUMB:
         try:
-            return Terminal(*given, waiting)
+            return Terminal(steps, waiting)
         except ImportError:
             pass
-    return Lines(len(waiting), 0, steps)
+    return Lines(len(waiting))
 
 
 class Lines:
     """One line per finished point on standard error."""
 
-    def __init__(self, points: int, done: int, steps: int) -> None:
-        self._points, self._done, self._steps = points, done, steps
-        self._start = time.monotonic()
+    def __init__(self, points: int) -> None:
+        self._points, self._done, self._start = points, 0, time.monotonic()
 
     def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
         self._points, self._done = points, done
@@ -83,7 +81,7 @@ class Lines:
 class Terminal:
     """The table so far and a bar per running or waiting point, as many as there is room for, redrawn with rich."""
 
-    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> None:
+    def __init__(self, steps: int, waiting: Sequence[str]) -> None:
         progress = optional("rich.progress", extra="study")
         self._rich = {name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")}
         self._steps = steps
@@ -98,7 +96,7 @@ class Terminal:
             expand=True,
         )
         self._reached: dict[str, int] = {}
-        self._hang(make_table, points, done, waiting)
+        self._hang(_nothing, len(waiting), 0, waiting)
         self._live = self._rich["live"].Live(
             self._picture(), console=console, refresh_per_second=8, transient=True,
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file or pipe goes there
@@ -160,16 +158,18 @@ class Terminal:
 class Notebook:
     """One cell that is rewritten: the table so far and a line per running point."""
 
-    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> None:
+    def __init__(self, steps: int, waiting: Sequence[str]) -> None:
         self._display = optional("IPython.display", extra="notebooks")
-        self._make_table, self._points, self._done, self._steps = make_table, points, done, steps
-        self._running: dict[str, str] = dict.fromkeys(waiting, "waiting")
-        self._said: list[str] = []
+        self._steps, self._said = steps, list[str]()
         self._handle: Any = None
+        self._hang(_nothing, len(waiting), 0, waiting)
+
+    def _hang(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
+        self._make_table, self._points, self._done = make_table, points, done
+        self._running: dict[str, str] = dict.fromkeys(waiting, "waiting")
 
     def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
-        self._make_table, self._points, self._done = make_table, points, done
-        self._running = dict.fromkeys(waiting, "waiting")
+        self._hang(make_table, points, done, waiting)
         self._handle.update(self._page())
 
     def __enter__(self) -> Self:
@@ -199,6 +199,11 @@ class Notebook:
         head = f"{self._done} of {self._points} points\n" if self._done < self._points else ""
         text = html.escape(head + state + said)
         return self._display.HTML((made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else ""))
+
+
+def _nothing() -> Table:
+    """What is found before anything is known."""
+    return Table("", (), ())
 
 
 def _fitting(made: Table, width: int) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lowprec
+from ipu_core.errors import OtherStudy
 from ipu_core.ir.spelling import OLDER, OWN
 from ipu_core.train.values import digest
 
@@ -13,21 +14,17 @@ MANIFEST = "manifest.json"
 ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"
 
 
-class OtherStudy(ValueError):
-    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
-
-
 class Manifest(NamedTuple):
     """What a manifest says.
 
     Attributes:
         basis: What the results rest on: "lowprec" (the version), "settings", "accumulations".
-        files: The checksums of files by name; None where they were not kept.
+        files: The checksums of files by name.
         trainings, executions: As a `Store` keeps them.
     """
 
     basis: dict[str, Any]
-    files: dict[str, str] | None
+    files: dict[str, str]
     trainings: dict[str, str]
     executions: tuple[str, ...]
 
@@ -49,7 +46,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     try:
         basis = json.loads(text)
         study = basis.pop("study")
-        files = {str(name): str(known) for name, known in basis.pop("files").items()} if "files" in basis else None
+        files = {str(name): str(known) for name, known in basis.pop("files", {}).items()}
         trainings = {str(name): str(known) for name, known in basis.pop("trainings", {}).items()}
         executions = tuple(map(str, basis.pop("executions", ())))
         if "lowprec" not in basis and study == digest(basis["settings"]):

@@ -14,7 +14,7 @@ from ipu_core.diagnose.watch.record import MEASURES
 from ipu_core.report import charts
 from ipu_core.report.charts import Curve
 from ipu_core.report.page import key, page, table
-from ipu_core.study.summary import curve
+from ipu_core.study.summary import band
 from ipu_core.train.table import Table
 from lowprec import as_format
 
@@ -23,22 +23,20 @@ HISTOGRAMS = 6  # of a point
 SHARES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5)
 """A share above each of these, and not above the next, has a colour of its own."""
 STEPS_OF_SCALE = 8
-LIGHT = {
-    **charts.LIGHT,
-    **dict(zip((f"share{i}" for i in range(7)),
-               ("#f1f1f1", "#fde9b8", "#fcc878", "#f79a4a", "#e2622f", "#b52f24", "#6e1220"), strict=True)),
-    **dict(zip((f"scale{i}" for i in range(STEPS_OF_SCALE)),
-               ("#e8f1f8", "#cbe0ef", "#a6cae3", "#7bb0d4", "#5293c2", "#3275aa", "#1b578b", "#0c3a66"), strict=True)),
-    "early": "#c9d6e4", "late": "#0072b2",
-}  # fmt: skip
-DARK = {
-    **charts.DARK,
-    **dict(zip((f"share{i}" for i in range(7)),
-               ("#26292e", "#4d3b1c", "#7a5217", "#ab6416", "#d97a1f", "#f49a4b", "#ffd0a3"), strict=True)),
-    **dict(zip((f"scale{i}" for i in range(STEPS_OF_SCALE)),
-               ("#1d2731", "#203a50", "#235073", "#296795", "#3680b3", "#529bcb", "#7fb8df", "#b5d8ef"), strict=True)),
-    "early": "#3d4a58", "late": "#56b4e9",
-}  # fmt: skip
+COLOURS = [
+    *(f"share{i}" for i in range(len(SHARES) + 1)),
+    *(f"scale{i}" for i in range(STEPS_OF_SCALE)),
+    "early",
+    "late",
+]
+LIGHT = charts.LIGHT | dict(zip(COLOURS, (
+    "#f1f1f1", "#fde9b8", "#fcc878", "#f79a4a", "#e2622f", "#b52f24", "#6e1220",
+    "#e8f1f8", "#cbe0ef", "#a6cae3", "#7bb0d4", "#5293c2", "#3275aa", "#1b578b", "#0c3a66", "#c9d6e4", "#0072b2",
+), strict=True))  # fmt: skip
+DARK = charts.DARK | dict(zip(COLOURS, (
+    "#26292e", "#4d3b1c", "#7a5217", "#ab6416", "#d97a1f", "#f49a4b", "#ffd0a3",
+    "#1d2731", "#203a50", "#235073", "#296795", "#3680b3", "#529bcb", "#7fb8df", "#b5d8ef", "#3d4a58", "#56b4e9",
+), strict=True))  # fmt: skip
 RULES = charts.RULES + (
     "pre{overflow-x:auto;padding:.7em;border:1px solid var(--line)}summary{cursor:pointer;margin:.5em 0}"
     "caption,.note{color:var(--faint);text-align:left}p.note{white-space:pre-line}td{font-variant-numeric:tabular-nums}td+td{white-space:nowrap}"
@@ -97,15 +95,9 @@ def _losses(results: Results, precisions: Sequence[str]) -> str:
     """A running mean for each precision, with a band over its seeds."""
     drawn, named = list[Curve](), dict[str, str]()
     for name in precisions:
-        losses = [result["losses"] for result in results if result["precision"] == name]
-        steps = min(map(len, losses), default=0)
-        if not steps:
-            continue
-        window = max(1, steps // 40)
-        means = np.stack([curve(each[:steps], window) for each in losses])
-        named[f"curve{len(drawn) % charts.CURVES}"] = name
-        x = np.arange(window, steps + 1)
-        drawn.append(Curve(name, x, means.mean(axis=0), means.min(axis=0), means.max(axis=0)))
+        if losses := [result["losses"] for result in results if result["precision"] == name]:
+            named[f"curve{len(drawn) % charts.CURVES}"] = name
+            drawn.append(Curve(name, *band(losses)))
     return f'{key(named)}{charts.line_chart(drawn)}<p class="note">running mean; band: all seeds</p>'
 
 

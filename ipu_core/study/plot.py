@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_core.study.summary import curve, heading, is_share, measure_in_words, measure_names, spread
+from ipu_core.study.summary import band, heading, is_share, measure_in_words, measure_names, spread
 from lowprec.extras import optional
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     figure = optional("matplotlib.figure", extra="study").Figure(size, layout="constrained", facecolor="white")
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
     words = textwrap.shorten(title, 2 * TITLE, placeholder=" …")
-    figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold")
+    figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold", parse_math=False)
     _losses(figure.add_subplot(grid[:, 0]), groups)
     for row, (field, name, show) in enumerate(panels):
         _dots(figure.add_subplot(grid[row, 1]), groups, field, name, show)
@@ -99,13 +99,9 @@ def _losses(axes: "Axes", groups: Groups) -> None:
         if not group:
             continue
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-        steps = min(len(result["losses"]) for result in group)
-        window = max(1, steps // 40)
-        curves = np.stack([curve(result["losses"][:steps], window) for result in group])
-        x = np.arange(window, steps + 1)
-        axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-        mean = curves.mean(axis=0)
-        axes.plot(x, mean, color=colour, linestyle=dash, linewidth=2)
+        steps, mean, low, high = band([result["losses"] for result in group])
+        axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(steps, mean, color=colour, linestyle=dash, linewidth=2)
         seen = mean[np.isfinite(mean)]
         if seen.size:
             ends.append((float(seen[-1]), name if math.isfinite(mean[-1]) else f"{name}/diverged", colour))
@@ -144,6 +140,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
             fontsize=9.5 if lines == 1 else 7.5,
             fontweight="bold",
             transform=axes.transAxes,
+            parse_math=False,
         )
 
 
@@ -173,13 +170,7 @@ def _apart(heights: Sequence[float], gap: float) -> list[float]:
     return [middle + (index - (count - 1) / 2) * gap for middle, count in runs for index in range(count)]
 
 
-def _dots(
-    axes: "Axes",
-    groups: Groups,
-    field: str,
-    title: str,
-    show: Callable[[float], str],
-) -> None:
+def _dots(axes: "Axes", groups: Groups, field: str, title: str, show: Callable[[float], str]) -> None:
     """One row per precision: a light dot per seed, a bar at the mean, the mean in words at the right."""
     names = [name for name, group in groups.items() if group]
     for row, name in enumerate(names):
@@ -191,19 +182,18 @@ def _dots(
         axes.scatter(values, [row] * len(values), color=colour, s=26, alpha=0.45, linewidth=0)
         axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2.4)
         axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
-    axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names])
+    axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names], parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
     fractions = {name for name, _, _ in PANELS}
     if field in fractions or is_share(field):
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     if field in fractions:
         axes.set_xlim(
-            -0.03,
-            1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None,
+            -0.03, 1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None
         )
     else:
         axes.margins(x=0.08)
-    axes.set_title(title, loc="left", fontsize=10, color=GREY)
+    axes.set_title(title, loc="left", fontsize=10, color=GREY, parse_math=False)
     _plain(axes)
     axes.tick_params(axis="y", labelsize=8.5 if max(map(len, names)) < 28 else 6.5)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)

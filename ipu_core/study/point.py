@@ -22,11 +22,12 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
+from ipu_core.study.models.unit_scaled import unit_initial
 from ipu_core.study.run import Report
-from ipu_core.study.scaling import unit_initial
-from ipu_core.study.settings import PRECISIONS, Point
-from ipu_core.study.summary import MACHINE, OWN
+from ipu_core.study.settings import Point
+from ipu_core.study.summary import MACHINE, OWN, encodable
 from ipu_core.study.tasks import Task
+from ipu_core.study.typed import PRECISIONS
 from ipu_core.train import checkpoint
 from ipu_core.train.keywords import SharedOptions
 from ipu_core.train.loop import TrainLoop
@@ -247,7 +248,7 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
         )
     given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
     try:
-        found = {str(name): float(value) for name, value in given.items()}
+        found = {encodable(str(name)): float(value) for name, value in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise TypeError(f"evaluate must give named numbers such as {{'test_accuracy': 0.9}}, not {given!r}") from None
     if taken := sorted(found.keys() & OWN):

@@ -79,8 +79,8 @@ class Study:
             force: Where the folder holds another study, leave it and write to one beside it, NAME-2 and so on.
 
         Raises:
-            ValueError: the folder cannot be written or holds another study: other settings, orders of sums or results,
-                or another version of lowprec.
+            ValueError: the folder, or a file there, cannot be written, or holds other results.
+            OtherStudy: it holds another study: other settings or orders of sums, or another version of lowprec.
         """
         with open_store(folder, self.settings, self.accumulations, self.trainings, force=force) as store:
             held, made = ({Point.of(each): each for each in some} for some in (store.results(), self.results))
@@ -100,7 +100,8 @@ class Study:
                 if point not in held:
                     store.append(result)
             if unwritten := self.write(store):
-                raise ValueError(f"cannot write {', '.join(unwritten.values())}")
+                told = "; ".join(f"{name}: {why}" for name, why in unwritten.items())
+                raise ValueError(f"{store.folder}: cannot write {told}")
             return store.folder
 
     def write(self, store: Store) -> dict[str, str]:
@@ -116,6 +117,8 @@ class Study:
                 self.plot().save(draft)
         except OSError as error:
             unwritten["convergence.png"] = refusal_in_words(error)
+        except ImportError as error:
+            unwritten["convergence.png"] = str(error)
         return unwritten
 
     def listen(self, event: Event) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.study import options
+from ipu_core.study import typed
 from ipu_core.study.models.size import Size
-from ipu_core.study.options import check_name
-from ipu_core.study.scaling import Scaling
+from ipu_core.study.models.unit_scaled import UnitScaling
+from ipu_core.study.typed import PRECISIONS, check_name
+from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.options import Execution, Training, options_of
@@ -25,7 +25,6 @@ from lowprec import float32 as FLOAT32
 if TYPE_CHECKING:
     from ipu_core.study.point import Problem
 
-PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
 USUAL: Mapping[str, Mapping[str, Any]] = {
     "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"}
@@ -33,7 +32,6 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
-WIDEST = 10**9
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
@@ -50,7 +48,7 @@ class Settings:
         layers: Widths from the features to the classes, those between them of hidden layers or channels of
             convolutions; None: the data's own with two hidden layers of 256, or convolutions of 16 and 32 channels.
         steps, batch, lr: Of the training.
-        optimizer, schedule, groups: As `options.optimizer` reads them.
+        optimizer, schedule, groups: As `typed.optimizer` reads them.
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
@@ -113,7 +111,7 @@ class Settings:
         return self._values()[1]
 
     def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
-        trainer = options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+        trainer = typed.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
         return options_of(
             optimizer=trainer if problem is None else self.scaling.optimizer(trainer, problem),
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
@@ -122,9 +120,9 @@ class Settings:
         )  # fmt: skip
 
     @property
-    def scaling(self) -> Scaling:
+    def scaling(self) -> UnitScaling:
         """The model's scaling."""
-        return Scaling(self.unit_scaled or self.mup, self.mup)
+        return UnitScaling(self.unit_scaled or self.mup, self.mup)
 
     def at_absolute_paths(self) -> Self:
         """The same, found from any working directory."""
@@ -179,53 +177,15 @@ class Point:
         return f"{self.precision} seed {self.seed}"
 
 
-def parse_layers(text: str) -> tuple[int, ...]:
-    """Reads widths such as "64-256-256-10" (commas are allowed too).
-
-    Raises:
-        ValueError: the text is not two or more integers from 1 to WIDEST.
-    """
-    parts = [part.strip() for part in text.replace(",", "-").split("-")]
-    if len(parts) < 2 or not all(part.isdecimal() and 0 < int(part[:20]) <= WIDEST for part in parts):
-        allowed = f"two or more positive widths such as 64-256-256-10, none beyond {WIDEST:,}"
-        raise ValueError(f"layers must be {allowed}, not {text!r}")
-    return tuple(int(part) for part in parts)
-
-
-def parse_precisions(texts: list[str]) -> tuple[str, ...]:
-    """Reads precisions separated by commas or spaces, each once, and checks every name.
-
-    Raises:
-        ValueError: no precision, or one that `Precision.parse` refuses.
-    """
-    names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
-    if not names:
-        raise ValueError(f"no precision given, for example {','.join(PRECISIONS)}")
-    for name in names:
-        Precision.parse(name)
-    return names
-
-
-def parse_one_precision(text: str) -> str:
-    """Reads one precision.
-
-    Raises:
-        ValueError: none, several, or one that `Precision.parse` refuses.
-    """
-    names = parse_precisions([text])
-    if len(names) > 1:
-        raise ValueError(f"one precision is wanted here, not {len(names)}: {', '.join(names)}")
-    return names[0]
-
-
-def check_count(name: str, value: int) -> int:
-    """The value as an int; refuses what is not a positive integer.
+def check_count(name: str, value: int, most: float = math.inf) -> int:
+    """The value as an int; refuses what is not a positive integer, or above the most.
 
     Raises:
         ValueError: in words.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+    check_integer(name, value, least=1)
+    if value > most:
+        raise ValueError(f"{name} must be an integer from 1 to {most:,}, not {value!r}")
     return int(value)
 
 

@@ -15,13 +15,11 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import lowprec
-from ipu_core.diagnose.watch import Record
-from ipu_core.errors import refusal_in_words
-from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
-from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference, in_names_of, read_manifest, renamed
-from ipu_core.study.settings import Point
+from ipu_core.errors import OtherStudy, refusal_in_words
+from ipu_core.study.files import CHECKPOINTS, OWN, checksum, file_name, write_text, writing
+from ipu_core.study.manifest import ELSEWHERE, MANIFEST, difference, in_names_of, read_manifest, renamed
 from ipu_core.study.summary import MACHINE
-from ipu_core.train.checkpoint import replacing, sweep, sync
+from ipu_core.train.checkpoint import sweep, sync
 from ipu_core.train.values import canonical, digest
 
 RESULTS = "results.jsonl"
@@ -39,7 +37,6 @@ class Store:
     Attributes:
         folder: Where it is.
         damaged: Names of files of finished points that are not what was written, as far as `inspect` has seen.
-        unknown: Names of files whose checksums an older lowprec has not kept: they were taken as they were found.
         executions: Where its points were trained, in words; that decides no bit.
 
     Args:
@@ -64,7 +61,8 @@ class Store:
         self.digest = digest(self._basis)
         self._files: dict[str, str] = {}
         self._trainings, self.executions = dict(trainings or {}), tuple[str, ...]()
-        self.damaged, self.unknown = set[str](), list[str]()
+        self.damaged = set[str]()
+        self._untouched = False
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.folder / RESULTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -75,6 +73,7 @@ class Store:
             sweep(self.folder, OWN)
             self._sweep_checkpoints()
         except BaseException:
+            self._withdraw()
             os.close(self._file)
             raise
 
@@ -84,6 +83,8 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._withdraw()
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -117,19 +118,12 @@ class Store:
             os.ftruncate(self._file, before)
             raise
 
-    def write_text(self, name: str, text: str) -> Path:
-        """Writes a small text file beside the results, replacing it whole."""
-        path = self.folder / name
-        with replacing(path) as draft:
-            draft.write_text(text, encoding="utf-8")
-        return path
-
     def write_all(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Writes texts by the names of their files; gives those that could not be written, with the reason."""
         unwritten = {}
         for name, text in texts.items():
             try:
-                self.write_text(name, text)
+                write_text(self.folder / name, text)
             except OSError as error:
                 unwritten[name] = refusal_in_words(error)
         return unwritten
@@ -157,7 +151,8 @@ class Store:
             self._write_manifest()
 
     def trained_by(self, *executions: str) -> None:
-        """Keeps where points are trained, in words, beside where others were."""
+        """Keeps where points are trained, in words, beside where others were; from here on the folder holds a study."""
+        self._untouched = False
         if new := [words for words in executions if words not in self.executions]:
             self.executions = (*self.executions, *new)
             with writing(self.folder):
@@ -168,16 +163,6 @@ class Store:
         self.damaged = {
             name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
         }
-
-    def unknown_in_words(self) -> str:
-        """Said once of a folder that an older lowprec has written; empty of others."""
-        if not self.unknown:
-            return ""
-        more = f" and {len(self.unknown) - 1} more" if len(self.unknown) > 1 else ""
-        return (
-            f"{self.folder} kept no checksums so far: {self.unknown[0]}{more} "
-            f"{'are' if more else 'is'} taken as found, and looked after from now on"
-        )
 
     def whole(self, file: Path) -> bool:
         """Whether a file is there as a finished point has written it."""
@@ -195,28 +180,22 @@ class Store:
             self._files = {name: known for name, known in self._files.items() if name not in names}
             self._write_manifest()
 
+    def _withdraw(self) -> None:
+        """Leaves no study in a folder that held none before, where what is asked for is refused before any training."""
+        if self._untouched and not self._unfinished():
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+
+    def _unfinished(self) -> bool:
+        """Whether there are points that go on from a checkpoint."""
+        return any((self.folder / CHECKPOINTS).glob("[!.]*"))
+
     def _sweep_checkpoints(self) -> None:
         sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))
 
     def _write_manifest(self) -> None:
         beside = {"trainings": self._trainings, "executions": self.executions, "files": self._files}
         whole = {"study": self.digest, **self._basis, **beside}
-        self.write_text(MANIFEST, json.dumps(whole, indent=2) + "\n")
-
-    def _take_unknown(self) -> None:
-        """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""
-        for result in self.results():
-            for kind in KINDS:
-                path = point_file(self.folder, kind, Point.of(result))
-                if path.is_file():
-                    self.unknown.append(path.name)
-                    self._files[path.name] = checksum(path) or ""
-                    if kind == "watch":
-                        try:
-                            Record.read(path)
-                        except ValueError:
-                            self._files[path.name] = "unreadable"
-        self._write_manifest()
+        write_text(self.folder / MANIFEST, json.dumps(whole, indent=2) + "\n")
 
     def _lock(self) -> None:
         try:
@@ -228,12 +207,15 @@ class Store:
 
     def _adopt(self) -> None:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
-        checkpoints = self.folder / CHECKPOINTS
-        if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
+        finished = os.fstat(self._file).st_size > 0
+        if finished or self._unfinished() or (self.folder / MANIFEST).exists():
             held = read_manifest(self.folder)
             found = in_names_of(held.basis, self._basis)
             if canonical(found) != canonical(self._basis):
-                raise OtherStudy(f"{self.folder} holds {difference(found, self._basis)}: {ELSEWHERE}")
+                begun = self._unfinished() or any(self.folder.glob("results-*.jsonl"))  # of fewer steps
+                way = f", no point of it is finished: {'go on with it' if begun else 'remove it'}, "
+                there = difference(found, self._basis)
+                raise OtherStudy(f"{self.folder} holds {there}{': ' if finished else way}{ELSEWHERE}")
             for old, new in [*renamed(held.basis, self._basis).items()][:1]:
                 words = f"{self.folder} keeps the names that an older lowprec gave sums: {old!r} is {new!r} now"
                 warnings.warn(words, DeprecationWarning, stacklevel=2)
@@ -242,20 +224,19 @@ class Store:
                 if held.trainings.get(name, own) != own:
                     raise OtherStudy(f"{self.folder} holds a study with another Training in {name}: {ELSEWHERE}")
             self.results()
-            self._files, self.executions = held.files or {}, held.executions
+            self._files, self.executions = held.files, held.executions
             more = self._trainings.keys() - held.trainings.keys()
             self._trainings = {**held.trainings, **self._trainings}
-            with writing(self.folder):
-                if held.files is None:
-                    self._take_unknown()
-                elif more:
+            if more:
+                with writing(self.folder):
                     self._write_manifest()
         else:
             with writing(self.folder):
                 self._write_manifest()
                 sync(self.folder)  # the empty results.jsonl is there after a power cut, like the manifest
+            self._untouched = True
         with writing(self.folder):
-            checkpoints.mkdir(exist_ok=True)
+            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
 
     def _mend(self) -> None:
         """Cuts off a last line that a kill left unfinished: its point is simply run again."""

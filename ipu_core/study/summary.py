@@ -84,6 +84,11 @@ def measure_names(results: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for result in results for name in measures(result)))
 
 
+def encodable(text: str) -> str:
+    """Text with an escape in place of what UTF-8 has not: half a surrogate pair, as of a file's name in other bytes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def heading(measure: str) -> str:
     """A measure's name as it heads a column or a picture: "test_accuracy" is "test accuracy"."""
     return measure.replace("_", " ")
@@ -186,6 +191,23 @@ def _percent(value: Spread) -> str:
         return ""
     deviation = "" if math.isnan(value.deviation) else f" ± {100 * value.deviation:.1f}"
     return f"{100 * value.mean:.1f}{deviation} %"
+
+
+class Band(NamedTuple):
+    """A precision's losses as they are drawn: running means at some steps, over its seeds."""
+
+    steps: npt.NDArray[np.int64]
+    mean: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+
+def band(losses: Sequence[Sequence[float]]) -> Band:
+    """The running means of some runs, over a fortieth of the steps that all of them have."""
+    steps = min(map(len, losses))
+    window = max(1, steps // 40)
+    means = np.stack([curve(each[:steps], window) for each in losses])
+    return Band(np.arange(window, steps + 1), means.mean(axis=0), means.min(axis=0), means.max(axis=0))
 
 
 def curve(losses: Sequence[float], window: int) -> npt.NDArray[np.float64]:

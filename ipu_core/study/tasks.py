@@ -1,16 +1,22 @@
-"""What is left to do of a study's folder: points without a result, and results without a file that is wanted."""
+"""What is left to do of a study's folder: points without a result, files that are wanted, steps beyond the last."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import lowprec
 from ipu_core.diagnose.watch import Record, Watch
-from ipu_core.study.files import check_writable, point_file
+from ipu_core.errors import OtherStudy
+from ipu_core.study.files import SHOWN, check_writable, point_file
+from ipu_core.study.manifest import MANIFEST, in_names_of, read_manifest
 from ipu_core.study.settings import Point
-from ipu_core.study.store import Store
+from ipu_core.study.store import RESULTS, Store, read_results
+from ipu_core.train.values import canonical
 
 LACKS = {
     "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",
@@ -78,7 +84,7 @@ def missing(
     """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
 
     Raises:
-        ValueError: a file of theirs cannot be written.
+        ValueError: a file of theirs, or one that shows the study, cannot be written.
     """
     tasks = []
     for point in points:
@@ -94,7 +100,7 @@ def missing(
         )
         if not task.again or task.lacks(store, steps):
             tasks.append(task)
-    check_writable(store.folder, [path.name for task in tasks for path in task.files])
+    check_writable(store.folder, [*SHOWN, *(path.name for task in tasks for path in task.files)])
     return tasks
 
 
@@ -110,7 +116,7 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
     Returns:
         What there is to say of it, and of every damaged file, in lines.
     """
-    said = [store.unknown_in_words()] if store.unknown else []
+    said = list[str]()
     again = {path.name for task in tasks if task.again for path in task.files}
     for name in sorted(store.damaged):
         words = f"{store.folder / name} is damaged (its checksum has changed): "
@@ -135,3 +141,53 @@ def records(store: Store) -> dict[str, Record]:
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
     return {name: record for name, record in found.items() if len(record.steps)}
+
+
+def make_longer(
+    folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    """Sets the results of fewer steps aside, as results-STEPS.jsonl, so that a training of more goes on from their end.
+
+    That is done where nothing but the number of steps differs, on which no schedule depends then, and every end was
+    kept.
+
+    Returns:
+        The steps of those results; 0 where there are none, and everything stays as it is.
+
+    Raises:
+        ValueError: the state at an end is damaged.
+    """
+    if not (folder / MANIFEST).is_file():
+        return 0
+    try:
+        held = read_manifest(folder).basis
+    except OtherStudy:  # which the store refuses, or leaves alone
+        return 0
+    before, wanted = held["settings"].get("steps"), settings["steps"]
+    here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
+    if canonical(in_names_of(held, here)) != canonical(here) or not before < wanted:
+        return 0
+    with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
+        states = [point_file(folder, "state", Point.of(result)) for result in read_results(folder)]
+        store.inspect()
+        if damaged := [state for state in states if state.name in store.damaged]:
+            raise ValueError(
+                f"{damaged[0]} is damaged (its checksum has changed), and the training cannot go on from it: "
+                f"the same command with --steps {before} makes it again"
+            )
+        aside = {name: folder / name.replace(".", f"-{before}.") for name in (RESULTS, MANIFEST)}
+        if not all(map(store.whole, states)) or not (states or aside[RESULTS].exists()):
+            return 0
+        if states:  # where there are none, a kill came between the two
+            os.replace(folder / RESULTS, aside[RESULTS])
+        os.replace(folder / MANIFEST, aside[MANIFEST])
+    return int(before)
+
+
+def take_up(store: Store, points: list[Point]) -> None:
+    """Puts the states of a shorter training where its points go on from."""
+    done = {str(Point.of(result)) for result in store.results()}
+    for point in points:
+        end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))
+        if end.is_file() and not unfinished.exists() and str(point) not in done:
+            shutil.copyfile(end, unfinished)

@@ -20,6 +20,16 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+class _Required:
+    """In a signature, the default of a keyword that has none where no `training` is given."""
+
+    def __repr__(self) -> str:
+        return "<required without training>"
+
+
+REQUIRED = _Required()
+
+
 class _SharedArithmetic(TypedDict, total=False):
     control: FloatingPointControl | None
     family: str
@@ -92,7 +102,7 @@ def takes(options: type, *values: Any) -> Callable[[Callable[Parameters, Result]
     def shown(name: str, taken: bool) -> inspect.Parameter:
         annotation, default = wanted[name], usual[name]
         if default is MISSING:  # where a value may be given in place of its fields, none of them need be
-            default = ... if taken else inspect.Parameter.empty
+            default = REQUIRED if taken else inspect.Parameter.empty
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,

@@ -1,8 +1,11 @@
 """Every refusal survives a process boundary: type, words, numbers and notes."""
 
+import contextlib
 import copy
+import importlib
 import multiprocessing
 import pickle
+import pkgutil
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +19,37 @@ from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.run.execute import execute
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
+
+
+WITHIN = {
+    "ipu_core.frontends.torch.errors.Said": "what carries a refusal's own words through a call of torch",
+    "ipu_core.interruption.Terminated": "a KeyboardInterrupt, which is how it is caught",
+    "ipu_core.ir.verify.DuplicateDefinition": "an InvalidBlock",
+    "ipu_core.ir.verify.UnknownOperation": "an InvalidBlock",
+    "ipu_core.ir.verify.UseBeforeDefinition": "an InvalidBlock",
+    "ipu_core.ir.verify.WrongType": "an InvalidBlock",
+    "ipu_core.study.pool.WorkerDied": "a failure of its point",
+    "ipu_core.study.progress.Abandoned": "what ends a worker that nobody waits for",
+}
+"""What no user is shown, or catches by another name."""
+
+
+def test_every_kind_that_reaches_a_user_has_a_name_at_the_top() -> None:
+    for module in pkgutil.walk_packages(ipu_core.__path__, "ipu_core."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # of an extra
+                importlib.import_module(module.name)
+    there, kinds = set[type](), list[type](BaseException.__subclasses__())
+    while kinds:
+        kind = kinds.pop()
+        there.add(kind)
+        kinds += set(type.__subclasses__(kind)) - there
+    own = {f"{kind.__module__}.{kind.__name__}" for kind in there if kind.__module__.startswith("ipu_core.")}
+    own = {name for name in own if not name.rpartition(".")[2].startswith("_")}
+    top = {
+        f"{kind.__module__}.{name}" for name in ipu_core.__all__ if isinstance(kind := getattr(ipu_core, name), type)
+    }
+    assert own - top == WITHIN.keys()
 
 
 def made(kind: type[Exception]) -> Exception:

@@ -177,7 +177,7 @@ def by_torch(
     given = [trained.get(name or "", x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
     results: dict[Any, Array] = {}
 
-    class Runner(torch.fx.Interpreter):  # type: ignore[misc]  # torch is not there when types are checked
+    class RecordingInterpreter(torch.fx.Interpreter):  # type: ignore[misc]  # torch is not there when types are checked
         def run_node(self, node: Any) -> Any:
             if node.op == "call_function" and (name := name_of(node)) in (*CHECKS, *REGIONS):
                 return None if name in CHECKS else self.region(name, *self.fetch_args_kwargs_from_env(node)[0])
@@ -197,7 +197,7 @@ def by_torch(
             inner, *operands = args[REGIONS[name] :]
             constant = name == "wrap_with_set_grad_enabled" and not args[0]
             with torch.set_grad_enabled(torch.is_grad_enabled() and not constant):
-                return Runner(inner).run(*operands)
+                return RecordingInterpreter(inner).run(*operands)
 
     def _wider(dtype: Any) -> Any:
         return torch.float64 if dtype == torch.float32 else dtype
@@ -207,7 +207,7 @@ def by_torch(
 
     with torch.set_grad_enabled(bool(trained)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = Runner(graph).run(*given)
+        made = RecordingInterpreter(graph).run(*given)
     if trained and made[0].requires_grad:
         made[0].backward()
     gradients = {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None}

@@ -21,6 +21,9 @@ SAME = 1e-9  # relative difference of products of the same factors in another or
 class UnbalancedScale(ValueError):
     """A factor of the gradient alone on one of several ways to the loss."""
 
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
 
 class Edge(NamedTuple):
     """The way of a gradient from the result of an equation to one of its operands."""

@@ -6,25 +6,22 @@ Every layer but the last is a 3 x 3 convolution with padding, relu and the large
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.chip.target import Target
-from ipu_core.ir.precision.precision import Precision
-from ipu_core.study.models import mlp
+from ipu_core.study.models.classifier import classifier
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
-from ipu_core.train.data import dataset as data
+from ipu_core.train.data.dataset import Dataset
 from lowprec import Key
 
 Params = list[dict[str, Any]]
 KERNEL = 3
 
 
-def problem(settings: Settings, task: data.Dataset) -> Problem:
+def problem(settings: Settings, task: Dataset) -> Problem:
     """The net of these settings on this data: widths are pixels, channels of the convolutions, classes.
 
     Raises:
@@ -32,16 +29,8 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     """
     widths = settings.widths(task)
     weights = kernels(widths)
-    data.batches(task, settings.batch, 0)
-    scaling, deviation = settings.scaling, task.deviation
-    return Problem(
-        scaling.of(loss, deviation),
-        scaling.begun(functools.partial(initial, weights)),
-        functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(logits, deviation), target=Target(settings.target)),
-        [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights],
-        deviation=deviation,
-    )
+    shapes = [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights]
+    return classifier(settings, task, loss, logits, functools.partial(initial, weights), shapes)
 
 
 def kernels(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -87,14 +76,3 @@ def initial(weights: list[tuple[int, ...]], seed: int) -> Params:
     makers = [nn.he_uniform] * (len(weights) - 1) + [nn.lecun_uniform]
     made = [maker(key, shape) for maker, key, shape in zip(makers, keys, weights, strict=True)]
     return [{"weight": weight, "bias": np.zeros(weight.shape[-1], np.float32)} for weight in made]
-
-
-def evaluate(
-    task: data.Dataset,
-    params: Params,
-    precision: Precision,
-    scores: Callable[..., Any] = logits,
-    target: Target = Target(),  # noqa: B008  # frozen
-) -> dict[str, float]:
-    """The share of the test rows classified correctly, computed forward in the precision itself as a target sums."""
-    return mlp.evaluate(task, params, precision, scores, target)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ipu_core import nn
 from ipu_core.chip.target import Target
-from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.placement.orders import OrderRule
 from ipu_core.study.models.size import Size
-from ipu_core.study.point import Problem, stand_in
-from ipu_core.study.scaling import PLAIN, Scaling
+from ipu_core.study.models.start import ParameterStart, stand_ins
+from ipu_core.study.models.start import initial as initial
+from ipu_core.study.models.unit_scaled import UnitScaling
+from ipu_core.study.point import Problem
 from ipu_core.train.data import text
 from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
@@ -28,26 +27,11 @@ TESTED = 64  # rows of the test part, evenly spread
 SMALL = 0.02  # deviation of embeddings and of the last layer, as GPT-2's
 
 
-@dataclass(frozen=True)
-class Start:
-    """How a parameter begins: normal numbers of a deviation, or full of a value."""
-
-    shape: tuple[int, ...]
-    deviation: float = 0.0
-    value: float = 0.0
-
-    def array(self, key: Key) -> Array:
-        """The initial values."""
-        if self.deviation:
-            return nn.normal(key, self.shape, self.deviation)
-        return np.full(self.shape, self.value, np.float32)
-
-
 def problem(
     size: Size,
     task: text.Text,
     batch: int,
-    scaling: Scaling = PLAIN,
+    scaling: UnitScaling = UnitScaling(),  # noqa: B008  # frozen
     target: Target = Target(),  # noqa: B008  # frozen
 ) -> Problem:
     """The language model of these sizes on a text, under unit scaling or not, tested with the sums of a target.
@@ -62,7 +46,7 @@ def problem(
         scaling.begun(functools.partial(initial, starts)),
         functools.partial(text.batches, task, batch, size.context),
         functools.partial(evaluate, size, task, scaled, target=target),
-        map_leaves(lambda s: stand_in(*s.shape, zero=not s.deviation and not s.value), starts),
+        stand_ins(starts),
     )
 
 
@@ -72,10 +56,10 @@ def layout(size: Size) -> Any:
     share = (2 * size.layers) ** -0.5
 
     def linear(rows: int, columns: int, factor: float = 1.0) -> Any:
-        return {"weight": Start((rows, columns), factor * rows**-0.5), "bias": Start((columns,))}
+        return {"weight": ParameterStart((rows, columns), factor * rows**-0.5), "bias": ParameterStart((columns,))}
 
     def norm() -> Any:
-        return {"scale": Start((width,), value=1.0), "bias": Start((width,))}
+        return {"scale": ParameterStart((width,), value=1.0), "bias": ParameterStart((width,))}
 
     def block() -> Any:
         return {
@@ -84,18 +68,12 @@ def layout(size: Size) -> Any:
         }
 
     return {
-        "embedding": Start((text.SYMBOLS, width), SMALL),
-        "position": Start((size.context, width), SMALL),
+        "embedding": ParameterStart((text.SYMBOLS, width), SMALL),
+        "position": ParameterStart((size.context, width), SMALL),
         "blocks": [block() for _ in range(size.layers)],
         "norm": norm(),
-        "head": Start((width, text.SYMBOLS), SMALL),
+        "head": ParameterStart((width, text.SYMBOLS), SMALL),
     }
-
-
-def initial(starts: Any, seed: int) -> Any:
-    """The parameters of a seed, float32: the same bits on every machine."""
-    leaves, tree = flatten(starts)
-    return unflatten(tree, [s.array(key) for s, key in zip(leaves, Key(seed).split(len(leaves)), strict=True)])
 
 
 def logits(heads: int, params: Any, x: Any) -> Any:

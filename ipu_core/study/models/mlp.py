@@ -3,43 +3,27 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core import nn
-from ipu_core.chip.target import Target
-from ipu_core.ir.precision.precision import Precision
-from ipu_core.placement.orders import OrderRule
+from ipu_core.study.models.classifier import classifier
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
-from ipu_core.train.data import dataset as data
-from ipu_core.train.predictor import EVALUATION, evaluated
-from ipu_core.train.units import in_units
-from lowprec import Key
+from ipu_core.train.data.dataset import Dataset
 
 Params = list[dict[str, Any]]
 
 
-def problem(settings: Settings, task: data.Dataset) -> Problem:
+def problem(settings: Settings, task: Dataset) -> Problem:
     """The perceptron of these settings on this data.
 
     Raises:
         ValueError: the layers or the batch do not fit the data.
     """
     widths = settings.widths(task)
-    data.batches(task, settings.batch, 0)
-    scaling, deviation = settings.scaling, task.deviation
-    return Problem(
-        scaling.of(loss, deviation),
-        scaling.begun(functools.partial(initial, widths)),
-        functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(logits, deviation), target=Target(settings.target)),
-        shapes(widths),
-        deviation=deviation,
-    )
+    return classifier(settings, task, loss, logits, functools.partial(initial, widths), shapes(widths))
 
 
 def logits(params: Params, x: Any) -> Any:
@@ -76,17 +60,3 @@ def initial(widths: tuple[int, ...], seed: int) -> Params:
         weight = (bound * unit).astype(np.float32).reshape(rows, columns)
         params.append({"weight": weight, "bias": np.zeros(columns, np.float32)})
     return params
-
-
-def evaluate(
-    task: data.Dataset,
-    params: Params,
-    precision: Precision,
-    scores: Callable[..., Any] = logits,
-    target: Target = Target(),  # noqa: B008  # frozen
-) -> dict[str, float]:
-    """The share of the test rows classified correctly, computed forward in the precision itself as a target sums."""
-    scores = in_units(scores, precision, task.deviation)
-    given: npt.NDArray[Any] = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), params, task.x_test)
-    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
-    return {"test_accuracy": float(right.mean())}

@@ -8,57 +8,36 @@ running statistics of the norms are the model's state beside its parameters.
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.chip.target import Target
-from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, map_leaves, unflatten
-from ipu_core.placement.orders import OrderRule
-from ipu_core.study.point import Problem, stand_in
+from ipu_core.study.models.classifier import classifier
+from ipu_core.study.models.start import ParameterStart, stand_ins
+from ipu_core.study.models.start import initial as initial
+from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
-from ipu_core.train.data import dataset as data
-from ipu_core.train.predictor import EVALUATION, evaluated
-from ipu_core.train.units import in_units
-from lowprec import Key
+from ipu_core.train.data.dataset import Dataset
 
 KERNEL = 3
 Tree = Any
 
 
-def problem(settings: Settings, task: data.Dataset) -> Problem:
+def problem(settings: Settings, task: Dataset) -> Problem:
     """The net of these settings on this data: widths are pixels, channels of the stages, classes.
 
     Raises:
         ValueError: the layers or the batch do not fit the data, or its rows are no square images.
     """
     widths = settings.widths(task)
-    shapes = layout(widths)
-    data.batches(task, settings.batch, 0)
-    scaling, deviation = settings.scaling, task.deviation
-    return Problem(
-        scaling.of(loss, deviation),
-        scaling.begun(functools.partial(initial, shapes)),
-        functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(tested, deviation), target=Target(settings.target)),
-        map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
-        lambda seed: statistics(widths),
-        deviation,
-    )
-
-
-class ParameterShape:
-    """The shape of a parameter, and what it is full of at the start; None: He's normal numbers."""
-
-    def __init__(self, *sizes: int, value: float | None = None) -> None:
-        self.sizes, self.value = sizes, value
+    starts = layout(widths)
+    begun = functools.partial(initial, starts)
+    return classifier(settings, task, loss, tested, begun, stand_ins(starts), lambda seed: statistics(widths))
 
 
 def layout(widths: tuple[int, ...]) -> Tree:
-    """How every parameter begins, nested as the parameters are.
+    """How every parameter begins, weights as He et al. begin them, nested as the parameters are.
 
     Raises:
         ValueError: the pixels are no square, an image is halved more often than it can be, or there is no stage.
@@ -71,8 +50,9 @@ def layout(widths: tuple[int, ...]) -> Tree:
     channels = widths[1:-1]
 
     def normed(before: int, after: int, kernel: int = KERNEL) -> Tree:
-        norm = {"scale": ParameterShape(after, value=1.0), "bias": ParameterShape(after, value=0.0)}
-        return {"weight": ParameterShape(kernel, kernel, before, after), "norm": norm}
+        norm = {"scale": ParameterStart((after,), value=1.0), "bias": ParameterStart((after,))}
+        inputs = kernel * kernel * before
+        return {"weight": ParameterStart((kernel, kernel, before, after), math.sqrt(2 / inputs)), "norm": norm}
 
     def block(before: int, after: int) -> Tree:
         parts = {"first": normed(before, after), "second": normed(after, after)}
@@ -81,19 +61,11 @@ def layout(widths: tuple[int, ...]) -> Tree:
     return {
         "stem": normed(1, channels[0]),
         "stages": [block(*pair) for pair in itertools.pairwise((channels[0], *channels))],
-        "head": {"weight": ParameterShape(channels[-1], widths[-1]), "bias": ParameterShape(widths[-1], value=0.0)},
+        "head": {
+            "weight": ParameterStart((channels[-1], widths[-1]), math.sqrt(2 / channels[-1])),
+            "bias": ParameterStart((widths[-1],)),
+        },
     }
-
-
-def initial(shapes: Tree, seed: int) -> Tree:
-    """The parameters of a seed: the same bits on every machine."""
-    leaves, tree = flatten(shapes)
-    keys = Key(seed).split(len(leaves))
-    return unflatten(tree, [_start(start, key) for start, key in zip(leaves, keys, strict=True)])
-
-
-def _start(start: ParameterShape, key: Key) -> Any:
-    return nn.he_normal(key, start.sizes) if start.value is None else np.full(start.sizes, start.value, np.float32)
 
 
 def statistics(widths: tuple[int, ...]) -> Tree:
@@ -101,7 +73,7 @@ def statistics(widths: tuple[int, ...]) -> Tree:
 
     def of(part: Tree) -> Tree:
         if "norm" in part:
-            channels = part["norm"]["scale"].sizes
+            channels = part["norm"]["scale"].shape
             return {"mean": np.zeros(channels, np.float32), "variance": np.ones(channels, np.float32)}
         return {name: of(inner) for name, inner in part.items()}
 
@@ -149,17 +121,3 @@ def loss(params: Tree, state: Tree, batch: tuple[Any, Any]) -> tuple[Any, Tree]:
 def tested(params: Tree, state: Tree, x: Any) -> Any:
     """(rows, pixels) -> (rows, classes), with the running statistics."""
     return logits(params, state, x, training=False)[0]
-
-
-def evaluate(
-    task: data.Dataset,
-    both: tuple[Tree, Tree],
-    precision: Precision,
-    scores: Callable[..., Any] = tested,
-    target: Target = Target(),  # noqa: B008  # frozen
-) -> dict[str, float]:
-    """The share of the test rows classified correctly with the running statistics, in the precision."""
-    scores = in_units(scores, precision, task.deviation)
-    given = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), *both, task.x_test)
-    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
-    return {"test_accuracy": float(right.mean())}

@@ -12,4 +12,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("study") / "out"
     done = run("study", *SMALL, *TWO, "--workers", "2", "--out", str(folder))
     assert done.returncode == 0, done.stderr
+    assert (folder / "convergence.png").read_bytes()[:4] == b"\x89PNG"  # tests that go on here describe theirs
     return folder, done.stdout

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core.chip.target import Target
-from ipu_core.study import command, settings
+from ipu_core.study import command, settings, tasks
 from ipu_core.study.files import point_file
 from ipu_core.train.options import options_of
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
@@ -76,11 +76,20 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
 
 @pytest.mark.parametrize("name", ["plan.txt", "table.txt", "convergence.png", "page.html"])
 def test_a_file_that_cannot_be_written_loses_no_point(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    arguments = ["study", *SMALL, "--precisions", "fp32.32", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
     (tmp_path / name).mkdir()
-    arguments = ["study", *SMALL, "--precisions", "fp32.32", "--seeds", "1", "--out", str(tmp_path)]
-    assert exit_code(*arguments) == 2
+    assert exit_code(*arguments) == 2  # and before the work it costs none
+    assert capfd.readouterr().err.endswith(f" to the output folder {tmp_path / name}: Is a directory\n")
+    (tmp_path / name).rmdir()
+
+    def check_nothing(*_: object) -> None:
+        (tmp_path / name).mkdir()  # which comes into the way while it trains
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "check_writable", check_nothing)
+        assert exit_code(*arguments) == 2
     printed, error = capfd.readouterr()
     assert error.splitlines()[-1] == f"{name} could not be written: Is a directory: {tmp_path / name}"
     assert "final loss" in printed

@@ -99,21 +99,6 @@ def test_a_damaged_state_is_not_gone_on_from(
     assert len(results(tmp_path)[0]["losses"]) == 50  # type: ignore[arg-type]
 
 
-def test_a_folder_without_checksums_says_so_once(
-    trained: dict[str, bytes], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    command = laid(trained, tmp_path)
-    manifest = json.loads(trained["manifest.json"])
-    del manifest["files"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert exit_code(*command) == 0
-    printed = capfd.readouterr().out
-    assert f"{tmp_path} kept no checksums so far: {FILES[0]} and 2 more are taken as found" in printed
-    assert "trained again" not in printed
-    assert exit_code(*command) == 0
-    assert "checksums" not in capfd.readouterr().out
-
-
 @pytest.mark.filterwarnings("ignore")  # of NumPy, about headers
 def test_no_damage_to_a_watch_file_is_another_error_than_that_it_is_none(
     trained: dict[str, bytes], tmp_path: Path

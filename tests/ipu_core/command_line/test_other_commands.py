@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study.demo import demo
+from ipu_core.study.command import demo
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
 
 

@@ -1,11 +1,15 @@
 """`train`: its parameters, data of one's own, more steps."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ipu_core.study import tasks
+from ipu_core.study.drive import Job
+from ipu_core.train.loop import TrainLoop
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code, results
 
 
@@ -109,3 +113,62 @@ def test_train_goes_on_with_more_steps_to_the_same_bits(tmp_path: Path, capfd: p
     assert exit_code(*shorter, "12") == 0
     assert exit_code(*shorter, "30") == 2  # whose first steps have other rates
     assert "training.optimizer.lr.steps" in capfd.readouterr().err
+
+
+def test_a_training_without_a_finished_step_is_not_called_longer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", *SMALL[:2], "--engine", "direct", "--out", str(tmp_path / "a"), "--steps"]
+
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainLoop, "train", interrupted)
+        assert exit_code(*words, "3") == 130
+    capfd.readouterr()
+    assert exit_code(*words, "6") == 2
+    assert "steps 3 there, 6 here), no point of it is finished: remove it" in capfd.readouterr().err
+    assert not list((tmp_path / "a").glob("*-3.*"))
+    assert exit_code(*words, "3") == exit_code(*words, "6") == 0
+    assert "holds 3 steps of this training" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("at", ["planning", "the renames", "the first step"])
+def test_a_longer_training_that_ends_at_once_goes_on(
+    at: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", *SMALL[:2], "--engine", "direct", "--out", str(tmp_path / "a"), "--steps"]
+    assert exit_code(*words, "3") == 0
+
+    def interrupted(*given: object) -> None:
+        if at != "the renames" or str(given[0]).endswith("manifest.json"):
+            raise KeyboardInterrupt
+        shutil.move(str(given[0]), str(given[1]))
+
+    with monkeypatch.context() as patched:
+        places = {
+            "planning": (Job, "rehearse"),
+            "the renames": (tasks.os, "replace"),
+            "the first step": (TrainLoop, "train"),
+        }
+        patched.setattr(*places[at], interrupted)
+        assert exit_code(*words, "6") == 130
+    capfd.readouterr()
+    if at != "the renames":
+        assert exit_code(*words, "9") == 2
+        assert "steps 6 there, 9 here), no point of it is finished: go on with it" in capfd.readouterr().err
+    assert exit_code(*words, "6") == 0
+    assert len(json.loads((tmp_path / "a" / "results-3.jsonl").read_text())["losses"]) == 3
+    assert exit_code(*words[:-2], str(tmp_path / "b"), "--steps", "6") == 0
+    longer, whole = (json.loads((tmp_path / name / "results.jsonl").read_text()) for name in "ab")
+    assert longer["losses"] == whole["losses"]
+
+
+def test_a_damaged_manifest_is_left_alone_where_a_study_is_forced(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.json").write_text("{}")
+    words = ["train", *SMALL[:2], "--engine", "direct", "--steps", "2", "--out", str(tmp_path / "a")]
+    assert [exit_code(*words), exit_code(*words, "--force")] == [2, 0]
+    assert (tmp_path / "a" / "manifest.json").read_text() == "{}"
+    assert (tmp_path / "a-2" / "table.txt").is_file()

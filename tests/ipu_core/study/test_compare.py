@@ -1,6 +1,7 @@
 """compare(): a user's own loss in several precisions, its table, picture, files and refusals."""
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -183,11 +184,36 @@ def test_evaluate_adds_measures() -> None:
         ({"precisions": [16]}, "must be a list of names"),
         ({"steps": True}, "steps must be an integer of at least 1, not True"),
         ({"batches": [(X[0][:, :5], X[0][:, :1])]}, "inner sizes 5 and 8 differ"),
+        ({"batches": {"x": X}}, "batches must be a list of batches"),
+        ({"batches": "digits"}, "batches must be a list of batches"),
+        ({"batches": iter(())}, "at least one batch"),
+        ({"batches": [BATCHES[0], (X[0].astype(str), X[0][:, :1])]}, "batch 1, array 0: an array of <U"),
+        ({"batches": [dict(zip(names, BATCHES[0], strict=True)) for names in ("xy", "xz")]},
+         r"the same arrays: batch 0 has \['x', 'y'\], batch 1 \['x', 'z'\]"),
+        ({"threads": 1025}, "threads must be an integer from 1 to 1,024, not 1025"),
+        ({"title": 3}, "title must be a str, not 3"),
+        ({"title": None}, "title must be a str, not None"),
+        ({"executor": 2}, "executor must be one of concurrent.futures' kind, not 2"),
+        ({"executor": ""}, "executor must be one of concurrent.futures' kind, not ''"),
+        ({"executor": ThreadPoolExecutor}, "executor must be one of concurrent.futures' kind, not <class"),
+        ({"evaluate": 3}, "evaluate takes .params, precision."),
+        ({"watch": 0}, "every must be an integer of at least 1, not 0"),
+        ({"on_nonfinite": None}, "on_nonfinite must be 'warn' or 'stop', not None"),
+        ({"folder": ""}, "folder must be the path of a file, not ''"),
+        ({"folder": b"mine"}, "folder must be a path, not b'mine'"),
     ],
-)
-def test_bad_input_is_refused_before_training(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+)  # fmt: skip
+def test_bad_input_is_refused_before_training(
+    change: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainLoop, "train", None)
+    with pytest.raises((ValueError, TypeError), match=message):
         run(**change)
+
+
+def test_batches_may_come_from_a_generator_and_precisions_twice() -> None:
+    made = run(["fp32.32", "fp32.32"], batches=(batch for batch in BATCHES))
+    assert [r["losses"] for r in made.results] == [r["losses"] for r in run(["fp32.32"]).results]
 
 
 def test_a_mistake_in_evaluate_shows_before_training() -> None:

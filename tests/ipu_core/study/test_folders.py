@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, Execution, FloatingPointControl, Sgd, Training, compare
+from ipu_core import Adam, Execution, FloatingPointControl, OtherStudy, Sgd, Training, compare
 from ipu_core.chip.target import Target
 from ipu_core.study import point
 from ipu_core.study.compare import Study
@@ -71,6 +72,57 @@ def test_ctrl_c_costs_a_point_what_came_after_its_last_checkpoint(
     done.clear()
     assert kept(run(folder=tmp_path)) == kept(whole)
     assert done == []
+
+
+def test_an_interrupt_before_the_first_point_is_finished_keeps_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        interrupt(patched, 0)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder=tmp_path)
+    assert (tmp_path / "results.jsonl").read_bytes() == b""
+    with pytest.raises(OtherStudy, match=r"\(steps 8 there, 9 here\), no point of it is finished: remove it, choose"):
+        run(folder=tmp_path, steps=9)
+    assert kept(run(folder=tmp_path)) == kept(run())
+
+
+def test_a_call_that_is_refused_leaves_the_folder_to_the_next(tmp_path: Path) -> None:
+    tiny = Target("gc200", tiles=2, tile_memory=4096)
+    for wrong in ({"evaluate": lambda params, precision: 3}, {"engine": "tiles", "target": tiny}):
+        with pytest.raises((TypeError, MemoryError)):
+            run(folder=tmp_path, steps=9, **wrong)
+    (tmp_path / "table.txt").mkdir()
+    with pytest.raises(ValueError, match=r"cannot write to the output folder .*table.txt: Is a directory"):
+        run(folder=tmp_path, steps=7)
+    (tmp_path / "table.txt").rmdir()
+    assert kept(run(folder=tmp_path)) == kept(run())
+
+
+@pytest.mark.parametrize("name", ["two words", "größer 漢字", "$\\foo$", b"\xff".decode("utf-8", "surrogateescape")])
+def test_any_name_of_a_folder_or_title_or_measure_is_taken(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = run(["fp32.32"], folder=tmp_path / name, title=name, evaluate=lambda params, precision: {name: 1.0})
+    assert not made.unwritten
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    assert (tmp_path / name / "table.txt").read_text().startswith(f"{shown}\n")
+    assert made.results[0][shown] == 1.0
+    assert kept(run(["fp32.32"], folder=tmp_path / name, title=name, evaluate=lambda params, precision: {name: 1.0}))
+    assert "2 of 2 points were finished before; 0 to go" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_picture_alone_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    made = run(["fp32.32"], folder=tmp_path)
+    assert made.unwritten.keys() == {"convergence.png"}
+    assert "convergence.png could not be written: matplotlib is needed here" in capsys.readouterr().err
+    assert (tmp_path / "table.txt").read_text() == f"{made.table()}\n"
+    with pytest.raises(ValueError, match=r"cannot write convergence.png: matplotlib is needed"):
+        made.save(tmp_path / "other")
+    assert (tmp_path / "other" / "page.html").is_file()
 
 
 def test_a_pool_of_processes_goes_on_in_the_folder(tmp_path: Path) -> None:

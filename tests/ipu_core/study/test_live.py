@@ -29,6 +29,7 @@ class Board:
 
     def feed(self, view: live.View) -> None:
         with view:
+            view.know(self.table, 3, 1, [])
             for event in EVENTS:
                 if event.kind == "done":
                     self.results.append(event.payload)
@@ -36,7 +37,7 @@ class Board:
 
 
 def test_lines_go_to_standard_error_one_per_point(capsys: pytest.CaptureFixture[str]) -> None:
-    Board().feed(live.Lines(3, 1, 10))
+    Board().feed(live.Lines(3))
     printed = capsys.readouterr()
     assert printed.out == ""
     warning, *lines = printed.err.splitlines()
@@ -49,7 +50,7 @@ def test_lines_go_to_standard_error_one_per_point(capsys: pytest.CaptureFixture[
 def test_terminal_shows_table_and_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich draw as in a terminal
     board = Board()
-    board.feed(live.Terminal(board.table, 3, 1, 10))
+    board.feed(live.Terminal(10, []))
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "75.0 %" in printed.err
@@ -64,7 +65,7 @@ def test_a_narrow_terminal_shows_whole_columns_only(
     for columns, shown in ((36, False), (60, True)):
         monkeypatch.setenv("COLUMNS", str(columns))
         board = Board()
-        board.feed(live.Terminal(board.table, 3, 1, 10))
+        board.feed(live.Terminal(10, []))
         printed = capsys.readouterr().err
         assert "final loss" in printed
         assert ("test accuracy" in printed) == ("75.0 %" in printed) == shown
@@ -90,14 +91,14 @@ def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
         return Handle()
 
     board = Board()
-    view = live.Notebook(board.table, 3, 1, 10)
+    view = live.Notebook(10, [])
     monkeypatch.setattr(view._display, "display", display)
     board.feed(view)
-    assert "a seed 0: step 3/10, loss 1.500" in pages[1]
+    assert "a seed 0: step 3/10, loss 1.500" in pages[2]
     assert "<td>75.0 %</td>" in pages[-1]
     assert "a seed 1: no [checkpoint]\na seed 1: tile 3 is [full]" in pages[-1]
     assert "2 of 3 points" in pages[-1]
-    assert "step 4" in pages[3]  # a point that warned goes on
+    assert "step 4" in pages[4]  # a point that warned goes on
     assert "step" not in pages[-1]
 
 
@@ -110,13 +111,13 @@ def test_every_point_has_a_bar_before_anything_happens(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     names = [f"a seed {number}" for number in range(3)]
-    with live.Terminal(Board().table, 3, 0, 10, names):
+    with live.Terminal(10, names):
         pass
     printed = capsys.readouterr().err
     assert all(name in printed for name in names)
     assert printed.count("waiting") >= 3
     monkeypatch.setenv("LINES", str(live.ROOM + 1))
-    with live.Terminal(Board().table, 3, 0, 10, names):
+    with live.Terminal(10, names):
         pass
     assert "a seed 1" not in capsys.readouterr().err  # there is room for one
 
@@ -126,7 +127,7 @@ def test_bars_are_there_before_it_is_known_what_was_finished(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     board = Board()
-    with live.Terminal(lambda: live.Table("", (), ()), 2, 0, 10, ["a seed 0", "a seed 1"]) as view:
+    with live.Terminal(10, ["a seed 0", "a seed 1"]) as view:
         assert "a seed 0" in capsys.readouterr().err
         view.know(board.table, 2, 1, ["a seed 1"])
         with view:

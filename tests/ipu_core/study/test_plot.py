@@ -108,3 +108,11 @@ def test_a_picture_is_saved_as_matplotlib_s_figures_are(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "c.svg").read_text()
     picture.savefig(tmp_path / "c.png", dpi=50)
     assert struct.unpack(">II", (tmp_path / "c.png").read_bytes()[16:24]) == (520, 245)
+
+
+@pytest.mark.parametrize("where", ["title", "measure"])
+def test_a_dollar_is_no_formula(where: str, tmp_path: Path) -> None:
+    words = r"from $5 to $6 $\foo$"
+    measured = {words: 1.0} if where == "measure" else {}
+    plot(results(**measured), PRECISIONS, words if where == "title" else "").save(tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 10_000

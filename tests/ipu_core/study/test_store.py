@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import lowprec
+from ipu_core import OtherStudy
 from ipu_core.study import files
 from ipu_core.study import store as module
 from ipu_core.study.files import is_own
-from ipu_core.study.manifest import OtherStudy, read_manifest
-from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
+from ipu_core.study.manifest import read_manifest
+from ipu_core.study.store import RESULTS, Store, agree, digest, open_store, read_results
 from ipu_core.study.summary import summarise, table
 
 SETTINGS = {"steps": 10, "lr": 0.1, "layers": [4, 2]}
@@ -80,16 +81,55 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
         Store(tmp_path, {**SETTINGS, "lr": 0.2})
 
 
-def test_a_folder_without_results_or_unfinished_points_takes_new_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["nothing", "an unfinished point"])
+def test_a_folder_without_a_finished_point_is_a_studys_too(left: str, tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
-        before = store.checkpoint("p")
-    with Store(tmp_path, {**SETTINGS, "lr": 0.2}) as store:
-        assert json.loads((tmp_path / "manifest.json").read_text())["settings"]["lr"] == 0.2
-        assert store.checkpoint("p") != before
-        store.checkpoint("p").write_text("hours of work")
-    with pytest.raises(ValueError, match=r"\(lr 0.2 there, 0.1 here\)"):
+        kept = store.checkpoint("p")
+        if left != "nothing":
+            kept.write_text("hours of work")
+    before = (tmp_path / "manifest.json").read_bytes()
+    way = "remove it" if left == "nothing" else "go on with it"
+    said = rf"\(lr 0.1 there, 0.2 here\), no point of it is finished: {way}, choose another folder, or"
+    for _ in range(2):  # what is refused leaves no trace
+        with pytest.raises(OtherStudy, match=said):
+            Store(tmp_path, {**SETTINGS, "lr": 0.2})
+    assert (tmp_path / "manifest.json").read_bytes() == before
+    assert kept.exists() == (left != "nothing")
+    with Store(tmp_path, SETTINGS) as again:
+        assert again.checkpoint("p") == kept
+    with open_store(tmp_path, {**SETTINGS, "lr": 0.2}, {}, force=True) as beside:
+        assert beside.folder == tmp_path.with_name(f"{tmp_path.name}-2")
+
+
+def test_what_fails_before_any_training_leaves_no_study(tmp_path: Path) -> None:
+    def fail(lr: float, executions: list[str]) -> None:
+        with Store(tmp_path, {**SETTINGS, "lr": lr}) as store:
+            if executions:
+                store.trained_by(*executions)
+            raise RuntimeError
+
+    def refused(lr: float, *executions: str) -> None:
+        with pytest.raises(RuntimeError):
+            fail(lr, list(executions))
+
+    refused(0.2)
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(ValueError, match="File exists"):
         Store(tmp_path, SETTINGS)
-    assert store.checkpoint("p").read_text() == "hours of work"
+    (tmp_path / "checkpoints").unlink()
+    refused(0.3)
+    assert not (tmp_path / "manifest.json").exists()
+    refused(0.4, "here")  # from then on it is a study's
+    refused(0.4)
+    with pytest.raises(OtherStudy, match=r"\(lr 0.4 there, 0.1 here\)"):
+        Store(tmp_path, SETTINGS)
+
+
+def test_a_manifest_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "somebody\'s page"}')
+    with pytest.raises(OtherStudy, match="no study's manifest: choose another folder"):
+        Store(tmp_path, SETTINGS)
+    assert (tmp_path / "manifest.json").read_text() == '{"name": "somebody\'s page"}'
 
 
 def test_settings_in_another_order_are_the_same_study(tmp_path: Path) -> None:
@@ -433,24 +473,15 @@ def test_a_file_that_somebody_removed_is_not_damaged(tmp_path: Path) -> None:
         assert [store.whole(path) for path in (parameters, watch)] == [True, False]
 
 
-def test_a_folder_without_checksums_is_read_and_looked_after_from_then_on(tmp_path: Path) -> None:
+def test_a_file_without_a_checksum_is_not_taken_for_whole(tmp_path: Path) -> None:
     parameters, state = kept(tmp_path, ("parameters", "state"))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest.pop("files").keys() == {parameters.name, state.name}
+    del manifest["files"]
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    unreadable = files.point_file(tmp_path, "watch", "fp32.32 seed 0")
-    unreadable.write_bytes(b"rubbish")
-    said = f"kept no checksums so far: {parameters.name} and 2 more are taken as found"
-    for words in (said, ""):  # once
-        with Store(tmp_path, SETTINGS) as store:
-            assert (words in store.unknown_in_words()) if words else not store.unknown_in_words()
-            store.inspect()
-            assert [store.whole(path) for path in (parameters, state, unreadable)] == [True, True, False]
-            assert store.damaged == {unreadable.name}
-    state.write_bytes(b"")
     with Store(tmp_path, SETTINGS) as store:
         store.inspect()
-        assert store.damaged == {state.name, unreadable.name}
+        assert len(store.results()) == 1
+        assert not any(map(store.whole, (parameters, state)))
 
 
 def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path: Path) -> None:
@@ -462,7 +493,6 @@ def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path:
         store.inspect()
         assert not store.whole(watch)
         assert not store.damaged
-        assert not store.unknown
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Unit scaling of the models that the command line trains: of their functions, their parameters and learning rates."""
+"""A model under unit scaling, as the command line asks for it: its functions, its parameters, its learning rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Scaling:
+class UnitScaling:
     """Whether a model is under unit scaling, and with the rules of u-muP.
 
     Attributes:
@@ -64,6 +64,3 @@ class Scaling:
 def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
     """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
     return unit_parameters(seed, initial(seed))
-
-
-PLAIN = Scaling()

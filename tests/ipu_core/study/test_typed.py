@@ -8,8 +8,8 @@ import pytest
 from ipu_core.__main__ import main
 from ipu_core.study.compare import compare
 from ipu_core.study.models.catalogue import problem
-from ipu_core.study.options import optimizer, read_schedule
 from ipu_core.study.settings import Settings
+from ipu_core.study.typed import optimizer, read_schedule
 from ipu_core.train.data import dataset as data
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, WarmUp
