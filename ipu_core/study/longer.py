@@ -13,7 +13,7 @@ from ipu_core.study.files import point_file
 from ipu_core.study.manifest import MANIFEST, read_manifest
 from ipu_core.study.settings import Point
 from ipu_core.study.store import RESULTS, Store, read_results
-from ipu_core.train.values import canonical
+from ipu_core.train.digests import canonical
 
 
 def make_longer(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lowprec
-from ipu_core.train.values import digest
+from ipu_core.train.digests import digest
 
 MANIFEST = "manifest.json"
 ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"

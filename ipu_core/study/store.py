@@ -21,7 +21,7 @@ from ipu_core.study.manifest import ELSEWHERE, MANIFEST, OtherStudy, difference,
 from ipu_core.study.settings import Point
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import replacing, sweep, sync
-from ipu_core.train.values import canonical, digest
+from ipu_core.train.digests import canonical, digest
 
 RESULTS = "results.jsonl"
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.diagnose.finite import check_choice
+from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.diagnose.precision_table import WIDTH, precision_table
 from ipu_core.diagnose.watch import Record, Watch
 from ipu_core.diagnose.watch.watch import Watching
@@ -28,18 +29,17 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, Intake, Run
+from ipu_core.train.describe import described, summary, sums
 from ipu_core.train.keywords import Options, takes
+from ipu_core.train.loss_scale import Scale, Skipped
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
-from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.state import Prepared, State, Stepper, Steps, in_precision, unlike
 from ipu_core.train.step import Loss, initial_state, planned_step, step_block
 from ipu_core.train.table import Table
 from ipu_core.train.units import loss_in_units, writer_of
-from ipu_core.train.updates import UpdateCounter
-from ipu_core.train.words import described, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import expect_path
 from lowprec.processor import in_default_state

@@ -41,6 +41,7 @@ from ipu_core.train.arguments import (
     check_random,
     check_share,
 )
+from ipu_core.train.digests import canonical, described, digest
 from ipu_core.train.keywords import (
     ArithmeticOptions,
     ExecutionOptions,
@@ -49,9 +50,8 @@ from ipu_core.train.keywords import (
     TrainingOptions,
     takes,
 )
+from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimiser
-from ipu_core.train.scaling import LossScale, Scale
-from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth
 from lowprec.values.accumulation import Adder
 

@@ -22,10 +22,10 @@ from ipu_core.ir.run.execute import Observer
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.batches import Intake
 from ipu_core.train.interrupts import Hold
+from ipu_core.train.loss_scale import Scale, Skipped
 from ipu_core.train.optim.common import Rate, rate_of
 from ipu_core.train.options import Training
 from ipu_core.train.runner import Runner
-from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.step import PlannedStep, planned_step, read_random
 from lowprec import Key
 from lowprec.arrays import whole_array

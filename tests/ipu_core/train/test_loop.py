@@ -12,13 +12,13 @@ import lowprec
 from ipu_core import nn
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
+from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.errors import FloatingPointException, NotFinite, UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from ipu_core.train.updates import UpdateCounter
 from lowprec import Accumulation, FloatFormat, float16
 from lowprec.statistics import UpdateCount
 

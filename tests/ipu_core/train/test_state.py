@@ -14,7 +14,7 @@ import pytest
 from ipu_core import Adam, FloatingPointControl, LossScale, Target, TrainLoop, Watch, nn
 from ipu_core.errors import FloatingPointException
 from ipu_core.train import checkpoint
-from ipu_core.train.scaling import Scale, Skipped
+from ipu_core.train.loss_scale import Scale, Skipped
 from ipu_core.train.state import State, Steps
 from lowprec import Key
 
