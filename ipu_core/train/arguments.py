@@ -16,8 +16,10 @@ from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
+from ipu_core.placement.orders import Orders
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
+from lowprec import float32 as FLOAT32
 
 
 def check_loss_function(loss: Any) -> None:
@@ -32,10 +34,10 @@ def check_optimizer(optimizer: Any) -> None:
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
 
 
-def check_orders(accumulations: Any) -> None:
-    """Raises TypeError for what says no order of sums."""
+def check_orders(accumulations: Any) -> Orders | None:
+    """Orders of sums without formats, which are a precision's; raises TypeError for what says none."""
     if accumulations is None:
-        return
+        return None
     if not isinstance(accumulations, Mapping):
         raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
     for number, order in accumulations.items():
@@ -43,6 +45,7 @@ def check_orders(accumulations: Any) -> None:
             raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations: {number!r} is none")
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+    return Orders({number: order.with_types(FLOAT32) for number, order in accumulations.items()})
 
 
 def check_engine(engine: Any) -> None:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, regions_of
-from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.run.kernels import order_of
 from ipu_core.train.options import foreign, named
 from ipu_core.train.step import read_random
 from lowprec import Accumulation
@@ -53,9 +51,9 @@ def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     """Every product and sum of a step by name, with the order and types in which it is made."""
     found = {}
     for equation in equations_of(block):
-        if equation.op in SUMS:
+        if (order := accumulations.get(equation.number)) is not None:
             name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
-            found[name] = equation, order_of(equation, accumulations.get(equation.number))
+            found[name] = equation, order
     return found
 
 

@@ -14,7 +14,6 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.diagnose.finite import check_choice
 from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.diagnose.precision_table import WIDTH, precision_table
 from ipu_core.diagnose.watch import Record, Watch
@@ -24,22 +23,22 @@ from ipu_core.errors import NotFinite, OtherOrders
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.pytree import unflatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.data.batches import Batches, Intake, Run
+from ipu_core.train.data.batches import Batches, Run
 from ipu_core.train.describe import described, summary, sums
 from ipu_core.train.keywords import Options, takes
-from ipu_core.train.loss_scale import Scale, Skipped
-from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.loss_scale import Skipped
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
-from ipu_core.train.state import Prepared, State, Stepper, Steps, in_precision, unlike
-from ipu_core.train.step import Loss, initial_state, planned_step, step_block
+from ipu_core.train.state import State, check_identity
+from ipu_core.train.step import Loss
+from ipu_core.train.stepper import Stepper, begun, in_precision
 from ipu_core.train.table import Table
-from ipu_core.train.units import loss_in_units, writer_of
+from ipu_core.train.units import writer_of
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
@@ -88,7 +87,8 @@ class TrainLoop:
         precision, control, target: Of these.
         ideal: The step before its precision, in float32.
         block: The typed step.
-        accumulations: The order of each of its sums, by equation number.
+        accumulations: The order of each of its sums, in the types in which it is made, by equation number: those of
+            `sums`.
         called: Steps of the last call, after which callbacks are called: several where the machine does so many.
     """
 
@@ -114,24 +114,9 @@ class TrainLoop:
         training, execution = options_of(training, execution, **options)
         if told := foreign(training, execution):
             warnings.warn(told, OtherOrders, stacklevel=3)
-        precision, optimizer = training.precision, training.optimizer
-        to_torch, loss = writer_of(loss), loss_in_units(loss, params, precision)
-        if isinstance(optimizer, Common):
-            optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
-        scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
-        ideal = step_block(
-            loss, optimizer, params, batch,
-            micro_batches=training.micro_batches, running_mean=precision.running_mean, scaled=scale is not None,
-            model_state=model_state,
-        )  # fmt: skip
-        planned = planned_step(ideal, training, execution)
-        leaves, tree = flatten(precision.cast_state(planned.block, initial_state(params, optimizer, model_state)))
-        intake = Intake(planned.block, batch, numbers=1 if scale is None else 2)
-        rate_of(optimizer.lr, 0)
-        prepared = Prepared(planned, tree, intake, optimizer.lr, check_choice(on_nonfinite))
-        begun = State(Steps(as_key(key), scale=scale), dict(zip(paths(tree), leaves, strict=True)))
-        watching = None if watch is None else Watching(Watch.of(watch), planned.block)
-        self._begin(Stepper(prepared, begun, watching), to_torch)
+        prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
+        watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
+        self._begin(Stepper(prepared, state, watching), writer_of(loss))
 
     def _begin(self, stepper: Stepper, to_torch: Any = None, resumed: Resumed | None = None) -> None:
         self._stepper, self._to_torch, self._resumed = stepper, to_torch, resumed
@@ -167,7 +152,8 @@ class TrainLoop:
         the trace.
 
         Raises:
-            ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
+            ValueError: the precision scales units, keeps scaled moments or roots or a running mean otherwise than this
+                loop does, which is traced; it says what to give instead, "fp32.32/unit_scaled=true" for example.
         """
         own = self._stepper
         prepared, state = in_precision(own.prepared, own.state, Precision.parse(precision))
@@ -256,14 +242,18 @@ class TrainLoop:
         return self._stepper.state
 
     def resume(self, state: State) -> None:
-        """Goes on from a state that `state` gave; a run that is under way is over.
+        """Goes on from a state that `state` gave, of this loop or of one whose steps have the same bits; a run that is
+        under way is over.
+
+        The loops may differ in their key, which the state brings along, their learning rate, their Execution and how
+        far they are.
 
         Raises:
             TypeError: no such state.
-            ValueError: one of another training step.
+            ValueError: one of another traced step, precision (its name aside), order of sums, loss scale or control, or
+                other arrays than this loop has; it says what differs. See `in_precision` and `restore`.
         """
-        self._stepper.check(state)
-        self._resume(state)
+        self._resume(self._stepper.checked(state))
 
     def _resume(self, state: State) -> None:
         self._stepper.resume(state)
@@ -318,7 +308,10 @@ class TrainLoop:
         return self._stepper.steps.history()
 
     def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
-        """Takes up a state that `arrays` gave after `step` steps, and the `history` of then.
+        """Takes up arrays by name as those after `step` steps, and the `history` of then.
+
+        They may be of any run, or changed: names, shapes and dtypes are all that is looked at, where `resume` and
+        `load` also ask whose they are.
 
         Raises:
             TypeError: no arrays by name; masked elements.
@@ -340,8 +333,9 @@ class TrainLoop:
         """
         expect_path("path", path)
         run = self._kept() if self._run is None else self._run.state(self.step)
-        meta = {"step": self.step, **self._stepper.identity, "history": self.history(), "run": run}
-        checkpoint.save(path, self.arrays(), meta)
+        state = self.state
+        meta = {"step": self.step, "key": repr(self.key), **state.identity, "history": self.history(), "run": run}
+        checkpoint.save(path, state.arrays(), meta)
 
     def load(self, path: str | Path) -> None:
         """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
@@ -352,11 +346,7 @@ class TrainLoop:
                 scale, control, step or state. The learning rate may be another.
         """
         arrays, meta = checkpoint.load(path)
-        for name, own in self._stepper.identity.items():
-            if name in ("loss scale", "control") and name not in meta:
-                continue  # which older files do not say
-            if (other := meta.get(name)) != own:
-                raise ValueError(f"{path} is of a run with {unlike(name, str(other), own)}")
+        check_identity(str(path), meta, {"key": repr(self.key), **self._stepper.identity})
         self.restore(arrays, meta["step"], meta.get("history"))
         self._resumed = self.step, meta.get("run") or {}
 

@@ -111,9 +111,11 @@ class Training(Arithmetic):
         random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
-        accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
-            bits, family, adder and the version of the rule, see `ipu_core.placement.orders`. No tile has an aligned
-            adder, which the engine "direct" takes.
+        accumulations: The order of each sum by equation number, `Accumulation()` for those that are not named; None:
+            the rule of the sizes, whether operands have 8 bits, family, adder and the version of the rule, see
+            `ipu_core.placement.orders`. Their formats are the precision's to say: those given decide nothing and are
+            kept as float32; `TrainLoop.accumulations` has them as they run. No tile has an aligned adder, which the
+            engine "direct" takes.
         precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
             tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
             each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".
@@ -135,14 +137,13 @@ class Training(Arithmetic):
         super().__post_init__()
         check_optimizer(self.optimizer)
         check_integer("micro_batches", self.micro_batches, least=1)
-        check_orders(self.accumulations)
         scale = None if self.loss_scale is None else Scale.of(self.loss_scale)
         _keep(
             self,
             micro_batches=int(self.micro_batches),
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
-            accumulations=None if self.accumulations is None else Orders(self.accumulations),
+            accumulations=check_orders(self.accumulations),
         )
 
     def __hash__(self) -> int:

@@ -49,7 +49,8 @@ class Predictor:
         params: Parameters, as given to a `TrainLoop` or as its `params` gives them; rounded to nearest into the
             precision's weight format.
         batch: One batch, for its shapes and dtypes.
-        training: A `Training` whose precision, control and orders of sums are taken; None: the options say them.
+        training: A `Training` whose precision, control and rule of orders are taken (orders by number are those of a
+            step); None: the options say them.
         execution: An `Execution`, whose engine and target are taken; None: the options say them.
         key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
         model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.

@@ -14,15 +14,16 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute import remade
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, described, format_name
+from ipu_core.ir.block import Block, Equation, Literal, described, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.ops import CONVOLUTIONS
+from ipu_core.ir.ops import CONVOLUTIONS, SUMS
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.run.kernels import order_of
 from ipu_core.ir.trace.tracing import in_rounds, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
@@ -242,9 +243,10 @@ class PlannedStep:
         ideal: As it was traced, in float32.
         training, execution: What it is planned for.
         block: Typed and in order.
-        accumulations: The order of each sum by equation number.
+        accumulations: The order of each sum by equation number, in the types in which it is made.
         digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
             all numbers of formats that have no name of lowprec's.
+        constants: Of the numbers and arrays in the equations, which the digest has by 8 digits and by shape.
     """
 
     ideal: Block
@@ -253,6 +255,7 @@ class PlannedStep:
     block: Block
     accumulations: Mapping[int, Accumulation]
     digest: str
+    constants: str
 
 
 def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
@@ -277,7 +280,29 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
-    return PlannedStep(ideal, training, execution, block, chosen, hashlib.sha256(words.encode()).hexdigest())
+    digest = hashlib.sha256(words.encode()).hexdigest()
+    return PlannedStep(ideal, training, execution, block, _as_run(block, chosen), digest, _constants(traced))
+
+
+def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accumulation]:
+    """The orders in the types of a Block's equations, by the numbers of all its sums.
+
+    Raises:
+        ValueError: an order for what is no sum.
+    """
+    sums = {equation.number: equation for equation in equations_of(block) if equation.op in SUMS}
+    if unknown := sorted(orders.keys() - sums.keys()):
+        raise ValueError(f"accumulations: no sum of the step has the numbers {unknown}; there are {sorted(sums)}")
+    return {number: order_of(equation, orders.get(number)) for number, equation in sums.items()}
+
+
+def _constants(block: Block) -> str:
+    """A hash of the numbers and arrays in the equations."""
+    numbers = [float(x.value) for e in equations_of(block) for x in e.inputs if isinstance(x, Literal)]
+    total = hashlib.sha256(repr(numbers).encode())
+    for array in block.constants.values():
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:
