@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,13 @@ LEAF = PyTree(None)
 def flatten(value: Any) -> tuple[list[Any], PyTree]:
     """The leaves of a nested value in order (dict keys sorted) and the tree that rebuilds it. None has no leaves.
 
+    Any other mapping, such as a tokenizer's batch, is read as a dict.
+
     Raises:
         TypeError: a dict whose keys have no order.
     """
+    if not isinstance(value, dict) and isinstance(value, Mapping):
+        value = dict(value)
     if isinstance(value, dict):
         try:
             keys: tuple[Any, ...] = tuple(sorted(value))

@@ -151,8 +151,15 @@ def check_share(recompute: Any) -> bool | float:
     return float(recompute)
 
 
-def feed(position: int, leaf: Any, wanted: Type) -> Array:
-    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
+def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:
+    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format.
+
+    Args:
+        name: Its own in the batch.
+        leaf: It.
+        wanted: As which it was traced.
+        classes: Of the loss whose labels it holds; 0: it holds none.
+    """
     try:
         given = as_array(leaf)
         if given.shape != wanted.shape:
@@ -161,7 +168,10 @@ def feed(position: int, leaf: Any, wanted: Type) -> Array:
         array = cast(given, wanted.format)
     except (ValueError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"array {position} of the batch: {error}") from None
+        raise kind(f"array {name} of the batch: {error}") from None
     if array.dtype == np.int32 and not np.array_equal(array, given):
-        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
+        raise ValueError(f"array {name} of the batch holds numbers that are no 32-bit integers")
+    if classes and array.size and array.view(np.uint32).max() >= classes:  # which negative ones are too
+        held = f"labels from {array.min()} to {array.max()}"
+        raise ValueError(f"array {name} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
     return array

@@ -287,20 +287,21 @@ class Intake:
             ValueError, TypeError: it is unlike the one that was traced, or has labels that are no class.
         """
         leaves, tree = flatten(batch)
-        if len(leaves) != len(self._wanted):
-            raise ValueError(
-                f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
-                f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function of "
-                "the step's number"
-            )
         if tree != self._tree and (names := paths(tree)) != self._names:
-            raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
-        arrays = [feed(i, leaf, kind) for i, (leaf, (kind, _)) in enumerate(zip(leaves, self._wanted, strict=True))]
-        for i, (array, (_, classes)) in enumerate(zip(arrays, self._wanted, strict=True)):
-            if classes and array.size and not 0 <= array.min() <= array.max() < classes:
-                held = f"labels from {array.min()} to {array.max()}"
-                raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
-        return arrays
+            if not isinstance(batch, Mapping) and len(leaves) != len(self._wanted):
+                raise ValueError(
+                    f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
+                    f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function "
+                    "of the step's number"
+                )
+            raise ValueError(
+                f"the batch holds {', '.join(names) or 'nothing'}; the step was traced with {', '.join(self._names)} "
+                "(a captured module's model.batch leaves its settings out)"
+            )
+        return [
+            feed(name or "0", leaf, *wanted)
+            for name, leaf, wanted in zip(self._names, leaves, self._wanted, strict=True)
+        ]
 
 
 def _digest(batch: Any) -> str:
