@@ -254,13 +254,14 @@ def test_counts_are_right_whatever_the_magnitude(size: float) -> None:
     after = np.array([size, 0.0, size, 0.0])
     count = ls.UpdateCount.of(before, update, after)
     assert (count.wanted, count.lost, count.kept) == (3, 1, pytest.approx(2 / 3))
-    assert (count.exponent == 0) == (size in (1e150, 3.0)) or size == 1e150
+    assert (count.exponent == 0) == (size == 3.0)
     twice = count.plus(ls.UpdateCount()).plus(ls.UpdateCount().plus(count))
     assert (twice.wanted, twice.lost, twice.kept) == (6, 2, count.kept)
     for other in (1e-3, 1e200, 1e-200):  # what is larger decides, in either order
         more = ls.UpdateCount.of([0.0], [other], [other * 2])
         for both in (count.plus(more), more.plus(count)):
-            assert both.kept == pytest.approx(2 if other > 1e10 * size else 2 / 3 if other < size / 1e10 else 1.0)
+            expected = 2 if other > 1e3 * size else 2 / 3 if other < size / 1e3 else 1.0
+            assert both.kept == pytest.approx(expected, rel=1e-5)
     gone = ls.UpdateCount.of(before, update, np.full(4, np.inf))
     assert (gone.wanted, gone.lost, math.isfinite(gone.arrived)) == (3, 0, False)
 
