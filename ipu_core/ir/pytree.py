@@ -73,6 +73,12 @@ def paths(tree: PyTree, prefix: str = "") -> list[str]:
     return [path for key, child in names for path in paths(child, f"{prefix}.{key}" if prefix else str(key))]
 
 
+def named(value: Any) -> list[tuple[str, Any]]:
+    """The leaves of a nested value, each behind its dotted name."""
+    leaves, tree = flatten(value)
+    return list(zip(paths(tree), leaves, strict=True))
+
+
 def map_leaves(f: Callable[..., Any], value: Any, *others: Any) -> Any:
     """A nested value with f applied to corresponding leaves of values of one structure.
 

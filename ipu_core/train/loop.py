@@ -14,44 +14,36 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.diagnose.measure import UpdateCounter
-from ipu_core.diagnose.precision_table import WIDTH, precision_table
-from ipu_core.diagnose.watch import Record, Watch
+from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
-from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite, OtherOrders
-from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import unflatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, Run
-from ipu_core.train.describe import described, summary, sums
+from ipu_core.train.describe import Reports
 from ipu_core.train.keywords import Options, takes
-from ipu_core.train.loss_scale import Skipped
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, check_identity
 from ipu_core.train.step import Loss
 from ipu_core.train.stepper import Stepper, begun, in_precision
-from ipu_core.train.table import Table
 from ipu_core.train.units import writer_of
-from lowprec import Accumulation, Key, as_key
+from lowprec import Key, as_key
 from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
-from lowprec.statistics import UpdateCount
 
 Resumed = tuple[int, dict[str, Any]]
+"""The step of a checkpoint that was taken up, and where its run was then."""
 AS_MADE = frozenset(
     ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
 )  # to set one would change what is said and not what is done
-"""The step of a checkpoint that was taken up, and where its run was then."""
 
 
-class TrainLoop:
+class TrainLoop(Reports):
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
     Args:
@@ -171,8 +163,7 @@ class TrainLoop:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a pickle or a deep copy holds: everything but the run under way and a captured module."""
-        own = self._stepper
-        return _again, (type(self), (own.prepared, own.state, own.watching, own.cause), self._resumed)
+        return type(self)._of, (self._stepper, None, self._resumed)
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -259,46 +250,6 @@ class TrainLoop:
         self._stepper.resume(state)
         self._run = None
 
-    @property
-    def step(self) -> int:
-        """Steps done."""
-        return self._stepper.steps.step
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Steps that changed nothing, with what was wrong."""
-        return self._stepper.steps.skipped
-
-    @property
-    def not_finite(self) -> tuple[int, float] | None:
-        """The first step whose loss was infinite or NaN, and that loss; None: there was none."""
-        return self._stepper.steps.not_finite
-
-    @property
-    def key(self) -> Key:
-        """The key of the run."""
-        return self._stepper.steps.key
-
-    @property
-    def loss_scale(self) -> float | None:
-        """What the loss of the next step is multiplied by for its gradients; None: nothing."""
-        scale = self._stepper.steps.scale
-        return None if scale is None else float(scale.value)
-
-    @property
-    def params(self) -> Any:
-        """The parameters after the steps done, nested as given, in the precision's weight format."""
-        return self._nested()["params"]
-
-    @property
-    def model_state(self) -> Any:
-        """What the model carries after the steps done; None where it carries nothing."""
-        return self._nested().get("model")
-
-    def _nested(self) -> dict[str, Any]:
-        nested: dict[str, Any] = unflatten(self._stepper.prepared.tree, self._runner.read())
-        return nested
-
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
         return self.state.arrays()
@@ -355,16 +306,6 @@ class TrainLoop:
         step, run = self._resumed or (self.step, {})
         return run if step == self.step else {}
 
-    @property
-    def profile(self) -> Profile | None:
-        """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return self._runner.profile
-
-    @property
-    def watched(self) -> Record | None:
-        """What was seen so far of a run that is watched; printed, its ten worst values."""
-        return None if self._stepper.watching is None else self._stepper.watching.record
-
     @in_default_state
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
         """What a forward function makes of inputs with the parameters after the steps done: the first prediction of a
@@ -407,41 +348,3 @@ class TrainLoop:
                 "model = from_torch(...) writes with model.to_torch(loop.params, loop.model_state, steps=loop.step)"
             )
         return self._to_torch(self.params, self.model_state, steps=self.step, module=module)
-
-    def __str__(self) -> str:
-        """The loop in a few lines: what is trained, how, how far, at what cost."""
-        return summary(self)
-
-    @in_default_state
-    def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it.
-
-        It is computed directly, with random bits of the key whichever the run takes.
-        """
-        counter = UpdateCounter()
-        updates = frozenset(equation.number for equation in equations_of(self.block) if equation.role == "update")
-        self._stepper.rehearse(batch, counter, updates)
-        return counter.total
-
-    def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
-        """Every product and sum of the step by name, with the order and types in which it is made."""
-        return sums(self.block, self.accumulations)
-
-    def precision_table(self, width: int = WIDTH) -> Table:
-        """What every equation of the step has: its name, role, operation, formats, sums, rounding and source line.
-
-        Args:
-            width: characters of a line; long names are shortened to fit.
-        """
-        return precision_table(self.block, self.precision, width)
-
-    def words(self) -> str:
-        """The precision and every product and sum in words, on the tiles with its place and cost."""
-        plan = self._runner.plan
-        lines = described(self.sums()) if plan is None else plan.words().splitlines()
-        return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])
-
-
-def _again(kind: type[TrainLoop], parts: tuple[Any, ...], resumed: Resumed | None) -> TrainLoop:
-    """A loop from what a pickle of it holds."""
-    return kind._of(Stepper(*parts), None, resumed)

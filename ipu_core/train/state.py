@@ -135,6 +135,13 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
     }
 
 
+WORDS = {
+    "traced step": "another traced step: another loss, optimiser, shape, order of sums or setting of the loop",
+    "constants": "other constants: numbers or arrays that the loss or the optimiser holds",
+}
+"""What is said of hashes that differ."""
+
+
 def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) -> None:
     """Refuses what is of another training.
 
@@ -150,24 +157,12 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
     for name, mine in own.items():
         if name in ("loss scale", "control", "constants") and name not in given:
             continue  # which older files do not say
-        if _bits(name, other := str(given.get(name))) != _bits(name, mine):
-            raise ValueError(f"{what} is of a run with {_unlike(name, other, mine)}")
-
-
-def _bits(name: str, words: str) -> str:
-    """What of these words decides bits: of a precision's all but its name."""
-    return words.partition(": ")[2] or words if name == "precision" else words
-
-
-def _unlike(name: str, other: str, own: str) -> str:
-    """What two runs differ in, of a precision its name."""
-    if name == "traced step":
-        return "another traced step: another loss, optimiser, shape, order of sums or setting of the loop"
-    if name == "constants":
-        return "other constants: numbers or arrays that the loss or the optimiser holds"
-    if name == "precision" and other.partition(":")[0] != own.partition(":")[0]:
-        other, own = other.partition(":")[0], own.partition(":")[0]
-    return f"{name} {other}, this one has {own}"
+        other = str(given.get(name))
+        if name == "precision":
+            (called, _, does), (calls, _, do) = other.partition(":"), mine.partition(":")
+            other, mine = (does, do) if does == do else (other, mine) if called == calls else (called, calls)
+        if other != mine:
+            raise ValueError(f"{what} is of a run with {WORDS.get(name) or f'{name} {other}, this one has {mine}'}")
 
 
 def _check_alike(given: Mapping[str, Array], own: Mapping[str, Array]) -> None:

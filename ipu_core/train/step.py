@@ -26,7 +26,7 @@ from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.run.kernels import order_of
 from ipu_core.ir.trace.tracing import in_rounds, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
-from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
+from ipu_core.train.arguments import check_batch, check_integer, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
@@ -181,9 +181,7 @@ def _part(batch: Any, count: int) -> Any:
     Raises:
         ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
     """
-    if count < 1:
-        raise ValueError(f"micro_batches must be at least 1, not {count}")
-    if count == 1:
+    if check_integer("micro_batches", count, least=1) == 1:
         return batch
 
     def part(x: Any) -> Any:

@@ -20,7 +20,7 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.bodies import branch_of
 from ipu_core.ir.precision.amax_scales import fitting
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.pytree import PyTree, flatten, named, paths, unflatten
 from ipu_core.ir.run.execute import Observer
 from ipu_core.train.data.batches import Intake
 from ipu_core.train.loss_scale import Scale
@@ -150,6 +150,9 @@ class Stepper:
         """What tells it from other trainings."""
         return identity_of(self.prepared.planned, self.steps.key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stepper, (self.prepared, self.state, self.watching, self.cause)
+
     def put(self, state: State) -> None:
         """Goes on from a state."""
         self.runner.write([state.leaves[name] for name in self.names])
@@ -262,12 +265,11 @@ def begun(
         model_state=model_state,
     )  # fmt: skip
     planned = planned_step(ideal, training, execution)
-    leaves, tree = flatten(precision.cast_state(planned.block, initial_state(params, optimizer, model_state)))
+    first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     intake = Intake(planned.block, batch, numbers=1 if scale is None else 2)
     rate_of(optimizer.lr, 0)
-    prepared = Prepared(planned, tree, intake, optimizer.lr, check_choice(on_nonfinite))
-    named = dict(zip(paths(tree), leaves, strict=True))
-    return prepared, State(Steps(key, scale=scale), named, identity_of(planned, key))
+    prepared = Prepared(planned, flatten(first)[1], intake, optimizer.lr, check_choice(on_nonfinite))
+    return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
 
 
 def in_precision(prepared: Prepared, state: State, precision: Precision) -> tuple[Prepared, State]:
@@ -285,6 +287,6 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
         planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
     planned = replace(planned, training=training, execution=execution)
     nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))
-    leaves, tree = flatten(precision.cast_state(planned.block, nested))
-    state = State(state.steps, dict(zip(paths(tree), leaves, strict=True)), identity_of(planned, state.steps.key))
-    return replace(prepared, planned=planned, tree=tree), state
+    nested = precision.cast_state(planned.block, nested)
+    state = State(state.steps, dict(named(nested)), identity_of(planned, state.steps.key))
+    return replace(prepared, planned=planned, tree=flatten(nested)[1]), state

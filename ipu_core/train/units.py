@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.pytree import named
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.train.optim.common import Group
 
@@ -39,8 +39,7 @@ def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -
     scaled = in_units(loss, precision)
     if scaled is loss:
         return loss
-    leaves, tree = flatten(params)
-    for name, leaf in zip(paths(tree), leaves, strict=True):
+    for name, leaf in named(params):
         weight = np.asarray(leaf)
         if weight.ndim < 2 or weight.size < FEW:
             continue

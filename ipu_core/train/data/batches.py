@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from ipu_core.ir.bodies import equations_of, inputs_of
 from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
-from ipu_core.train.callbacks import Callback, Checkpoint, Stateful, Trained
+from ipu_core.train.callbacks import Callback, Checkpoint, Stateful
 from ipu_core.train.data.dataset import shuffled
 from lowprec.checks import integer, iterable, listed, shown
+
+if TYPE_CHECKING:
+    from ipu_core.train.loop import TrainLoop
 
 
 class Epochs:
@@ -226,7 +229,7 @@ class Run:
         """So many batches more; fewer where they end, none where the run does."""
         return [] if self.over or self._feed is None else self._feed.take(count)
 
-    def call(self, loop: Trained, loss: float) -> None:
+    def call(self, loop: TrainLoop, loss: float) -> None:
         """Calls the callbacks after a step."""
         for each in self._callbacks:
             self.over = bool(each(loop, loss)) or self.over
