@@ -190,19 +190,23 @@ def check_classes(equation: Equation, labels: Array) -> None:
     Raises:
         ValueError: with the labels and the classes there are.
     """
-    if equation.family != "loss" or not labels.size:
-        return
     classes = int(equation.params["classes"])
-    if labels.view(f"u{labels.itemsize}").max() >= classes:  # which negative ones are too
+    if equation.family == "loss" and labels.size and _unsigned(labels).max() >= classes:
         raise ValueError(f"labels from {labels.min()} to {labels.max()}; the loss has the classes 0 to {classes - 1}")
+
+
+def _unsigned(labels: Array) -> Array:
+    """Whole numbers of which negative ones are the largest."""
+    return labels.view(f"u{labels.itemsize}")
 
 
 def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
-    equal = np.empty(out.shape, np.bool_)
+    equal, given = np.empty(out.shape, np.bool_), _unsigned(operands[0])
 
     def call(key: Key | None) -> None:
-        check_classes(equation, operands[0])
+        if given.max(initial=0) >= classes.size:
+            check_classes(equation, operands[0])
         np.equal(labels, classes, out=equal)
         np.copyto(out, equal)
 
