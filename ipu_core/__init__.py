@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     )
     from ipu_core.ir.block import Block
     from ipu_core.ir.passes.autodiff import value_and_grad
+    from ipu_core.ir.precision.operand_scaling import OperandScaling
     from ipu_core.ir.precision.precision import Precision
     from ipu_core.ir.precision.rules import PrecisionRule
-    from ipu_core.ir.precision.scaling import OperandScaling
     from ipu_core.ir.run.evaluate import evaluate
     from ipu_core.ir.run.execute import execute
     from ipu_core.ir.trace.tracing import trace
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
-    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.units import mup_groups
@@ -107,7 +107,7 @@ __all__ = [
     "LossScale",
     "Machine",
     "OperandScaling",
-    "Optimiser",
+    "Optimizer",
     "Output",
     "Overlap",
     "Param",
@@ -189,7 +189,7 @@ __getattr__ = lazy_names(
         "ir.run.execute": "execute",
         "ir.precision.precision": "Precision",
         "ir.precision.rules": "PrecisionRule",
-        "ir.precision.scaling": "OperandScaling",
+        "ir.precision.operand_scaling": "OperandScaling",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "frontends.jax": "JaxModel from_jax",
@@ -205,7 +205,7 @@ __getattr__ = lazy_names(
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
-        "train.optim": "Adam AdamW Group Lamb Lars Optimiser Sgd",
+        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
         "train.units": "mup_groups",
         "train.options": "Execution Training",
         "train.predictor": "Predictor",

@@ -90,12 +90,12 @@ class Reports:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
         training, execution = self.training, self.execution
         leaves = flatten(self.params)[0]
-        rounds = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(self.block, Loop))
+        micro_batches = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(self.block, Loop))
         lines = [
             f"TrainLoop: {self.step} steps of {named(training.optimizer)} on {self.target.name}, "
             f"engine {execution.engine}",
             f"  {self.precision.words()}",
-            f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
+            f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{micro_batches}",
         ]
         if self.loss_scale is not None:
             lines.append(f"  loss scale {self.loss_scale:g}, {len(self.skipped)} steps skipped")

@@ -59,7 +59,7 @@ class State:
 
     Attributes:
         steps: Those done, with the key and the loss scale.
-        leaves: Parameters, the optimiser's arrays and what the model carries, by dotted name.
+        leaves: Parameters, the optimizer's arrays and what the model carries, by dotted name.
         identity: What decides the bits of the steps whose state it is, in words by name: the precision, the traced step
             with its orders of sums, its constants, the loss scale, the control. Another training does not resume it.
         drawn: The state of the tiles' generators by name; nothing where random bits are the key's.
@@ -136,8 +136,8 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
 
 
 WORDS = {
-    "traced step": "another traced step: another loss, optimiser, shape, order of sums or setting of the loop",
-    "constants": "other constants: numbers or arrays that the loss or the optimiser holds",
+    "traced step": "another traced step: another loss, optimizer, shape, order of sums or setting of the loop",
+    "constants": "other constants: numbers or arrays that the loss or the optimizer holds",
 }
 """What is said of hashes that differ."""
 

@@ -22,7 +22,7 @@ from ipu_core.ir.precision.amax_scales import fitting
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import PyTree, flatten, named, paths, unflatten
 from ipu_core.ir.run.execute import Observer
-from ipu_core.train.data.batches import Intake
+from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.loss_scale import Scale
 from ipu_core.train.optim.common import Common, Rate, rate_of
 from ipu_core.train.options import Execution, Training
@@ -94,7 +94,7 @@ class Prepared:
     Attributes:
         planned: The step.
         tree: How the state's leaves are nested.
-        intake: What it takes of each batch.
+        batch_inputs: What it takes of each batch.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
@@ -102,7 +102,7 @@ class Prepared:
 
     planned: PlannedStep
     tree: PyTree
-    intake: Intake
+    batch_inputs: BatchInputs
     rate: Rate
     on_nonfinite: str
     bill: Bill | None = None
@@ -175,7 +175,7 @@ class Stepper:
     def inputs(self, batch: Any, step: int) -> list[Any]:
         """What a step takes besides the state."""
         prepared, scale = self.prepared, self.steps.scale
-        inputs = [*prepared.intake(batch), rate_of(prepared.rate, step)]
+        inputs = [*prepared.batch_inputs(batch), rate_of(prepared.rate, step)]
         return inputs if scale is None else [*inputs, scale.value]
 
     @in_default_state
@@ -266,9 +266,9 @@ def begun(
     )  # fmt: skip
     planned = planned_step(ideal, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
-    intake = Intake(planned.block, batch, numbers=1 if scale is None else 2)
+    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
     rate_of(optimizer.lr, 0)
-    prepared = Prepared(planned, flatten(first)[1], intake, optimizer.lr, check_choice(on_nonfinite))
+    prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite))
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
 
 

@@ -210,7 +210,7 @@ FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
     "partials": ({"precision": "fp16.16/stochastic/partials=float32"}, "precision .*partials=float32"),
     "order of a sum": ({"accumulations": {0: Accumulation(group=1)}}, "another traced step.* order of sums"),
     "loss": ({"loss": l1}, "another traced step: another loss"),
-    "optimiser": ({"optimizer": Adam(0.01, b1=0.8)}, "another traced step: another loss, optimiser"),
+    "optimizer": ({"optimizer": Adam(0.01, b1=0.8)}, "another traced step: another loss, optimizer"),
     "micro-batches": ({"micro_batches": 2}, "another traced step"),
     "number of 9 digits": ({"optimizer": Adam(0.01, eps=1.000000001e-8)}, "other constants"),
     "loss scale": ({"loss_scale": LossScale(init_scale=128.0, growth_interval=2)}, r"loss scale LossScale\(.*128.0"),
@@ -236,14 +236,14 @@ def test_a_state_knows_the_arrays_that_a_loss_holds() -> None:
     ones = np.ones(5, np.float32)
     state = loop(loss=held(ones)).state
     loop(loss=held(ones.copy())).resume(state)
-    with pytest.raises(ValueError, match="other constants: numbers or arrays that the loss or the optimiser holds"):
+    with pytest.raises(ValueError, match="other constants: numbers or arrays that the loss or the optimizer holds"):
         loop(loss=held(2 * ones)).resume(state)
 
 
 def test_a_state_without_a_name_of_its_precision_or_on_another_engine_is_the_same() -> None:
     made, named = loop(), Precision.parse("fp16.16/stochastic")
     for other in (
-        loop(precision=replace(named, name="mine")), loop("tiles", streamed="optimiser.*"), loop(reorder=False),
+        loop(precision=replace(named, name="mine")), loop("tiles", streamed="optimizer.*"), loop(reorder=False),
         loop(optimizer=Adam(lambda step: 0.1)), loop(recompute=True), made.in_precision("fp16.16/stochastic"),
     ):  # fmt: skip
         other.resume(made.state)
@@ -324,15 +324,15 @@ def test_a_checkpoint_holds_the_state_under_the_names_it_always_had(tmp_path: Pa
         made.train(spoilt(number) if number == 1 else BATCHES[number])
     made.save(tmp_path / "c.npz")
     arrays, meta = checkpoint.load(tmp_path / "c.npz")
-    moments = [f"optimiser.{moment}.{name}" for moment in ("first_moment", "second_moment") for name in "ab"]
+    moments = [f"optimizer.{moment}.{name}" for moment in ("first_moment", "second_moment") for name in "ab"]
     scales = ["loss_scale.value", "loss_scale.good"]
     assert {*arrays} == {
         "params.a",
         "params.b",
         *moments,
         *scales,
-        "optimiser.corrections.0",
-        "optimiser.corrections.1",
+        "optimizer.corrections.0",
+        "optimizer.corrections.1",
     }
     assert meta.keys() == {
         "step",
