@@ -90,10 +90,11 @@ if TYPE_CHECKING:
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
-    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd, mup_groups
+    from ipu_core.train.loss_scale import LossScale
+    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
-    from ipu_core.train.scaling import LossScale
+    from ipu_core.train.units import mup_groups
 
 __all__ = [
     "AbortOnNaN",
@@ -243,10 +244,11 @@ _find = lazy_names(
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
-        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd mup_groups",
+        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
+        "train.units": "mup_groups",
         "train.options": "Execution Training",
         "train.predictor": "Predictor",
-        "train.scaling": "LossScale",
+        "train.loss_scale": "LossScale",
         "diagnose.watch": "Record Watch",
     },
 )

@@ -17,6 +17,7 @@ from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, backends, decode
 from lowprec.statistics.counts import COUNTED, EXPONENTS, counted, magnitudes, step_through
 from lowprec.statistics.underflow import underflowed
+from lowprec.statistics.updates import UpdateCount
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
@@ -265,6 +266,24 @@ def wide(x: Any, atom: Atom) -> Any:
         return x
     fmt = atom.type.format
     return x.astype(np.int64) if isinstance(fmt, str) else single(x, fmt).astype(np.float64)
+
+
+class UpdateCounter:
+    """An observer of the updates of a step (see `ipu_core.ir.run.execute.Observer`) that counts them.
+
+    Attributes:
+        total: Of those seen so far.
+    """
+
+    def __init__(self) -> None:
+        self.total = UpdateCount()
+
+    def __call__(self, equation: Equation, operands: Sequence[Any], updated: Array) -> None:
+        """Counts an equation that writes a weight, which is weight + scale * direction."""
+        weight, direction, scale = (wide(x, atom) for x, atom in zip(operands, equation.inputs, strict=True))
+        with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has infinities
+            update = scale * direction
+        self.total = self.total.plus(UpdateCount.of(weight, update, wide(updated, equation.output)))
 
 
 def terms(equation: Equation) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,13 @@ LEAF = PyTree(None)
 def flatten(value: Any) -> tuple[list[Any], PyTree]:
     """The leaves of a nested value in order (dict keys sorted) and the tree that rebuilds it. None has no leaves.
 
+    Any other mapping, such as a tokenizer's batch, is read as a dict.
+
     Raises:
         TypeError: a dict whose keys have no order.
     """
+    if not isinstance(value, dict) and isinstance(value, Mapping):
+        value = dict(value)
     if isinstance(value, dict):
         try:
             keys: tuple[Any, ...] = tuple(sorted(value))
@@ -67,6 +71,12 @@ def paths(tree: PyTree, prefix: str = "") -> list[str]:
         return [prefix]
     names = zip(tree.keys, tree.children, strict=True)
     return [path for key, child in names for path in paths(child, f"{prefix}.{key}" if prefix else str(key))]
+
+
+def named(value: Any) -> list[tuple[str, Any]]:
+    """The leaves of a nested value, each behind its dotted name."""
+    leaves, tree = flatten(value)
+    return list(zip(paths(tree), leaves, strict=True))
 
 
 def map_leaves(f: Callable[..., Any], value: Any, *others: Any) -> Any:

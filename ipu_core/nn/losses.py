@@ -17,7 +17,8 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
         labels: int32 (...), in [0, classes).
 
     Raises:
-        ValueError: labels of another shape than the rows of logits; an array with a label that is no class.
+        ValueError: labels of another shape than the rows of logits; a label that is no class, of a traced loss when it
+            runs on whole arrays.
         TypeError: labels that are no integers.
     """
     _check(logits, labels)

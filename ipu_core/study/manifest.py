@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import lowprec
 from ipu_core.errors import OtherStudy
 from ipu_core.ir.spelling import OLDER, OWN
-from ipu_core.train.values import digest
+from ipu_core.train.digests import digest
 
 MANIFEST = "manifest.json"
 ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(force=True))"

@@ -20,7 +20,7 @@ from ipu_core.study.files import CHECKPOINTS, OWN, checksum, file_name, write_te
 from ipu_core.study.manifest import ELSEWHERE, MANIFEST, difference, in_names_of, read_manifest, renamed
 from ipu_core.study.summary import MACHINE
 from ipu_core.train.checkpoint import sweep, sync
-from ipu_core.train.values import canonical, digest
+from ipu_core.train.digests import canonical, digest
 
 RESULTS = "results.jsonl"
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of

@@ -16,7 +16,7 @@ from ipu_core.study.files import SHOWN, check_writable, point_file
 from ipu_core.study.manifest import MANIFEST, in_names_of, read_manifest
 from ipu_core.study.settings import Point
 from ipu_core.study.store import RESULTS, Store, read_results
-from ipu_core.train.values import canonical
+from ipu_core.train.digests import canonical
 
 LACKS = {
     "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -13,11 +12,14 @@ import numpy as np
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.precision.retype import cast
-from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.pytree import named
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
+from ipu_core.placement.orders import Orders
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
+from lowprec import float32 as FLOAT32
+from lowprec.checks import by_number, shown
 
 
 def check_loss_function(loss: Any) -> None:
@@ -32,17 +34,12 @@ def check_optimizer(optimizer: Any) -> None:
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
 
 
-def check_orders(accumulations: Any) -> None:
-    """Raises TypeError for what says no order of sums."""
+def check_orders(accumulations: Any) -> Orders | None:
+    """Orders of sums without formats, which are a precision's; raises TypeError for what says none."""
     if accumulations is None:
-        return
-    if not isinstance(accumulations, Mapping):
-        raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
-    for number, order in accumulations.items():
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations: {number!r} is none")
-        if not isinstance(order, Accumulation):
-            raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+        return None
+    given = by_number("accumulations", accumulations, Accumulation)
+    return Orders({number: order.with_types(FLOAT32) for number, order in given.items()})
 
 
 def check_engine(engine: Any) -> None:
@@ -52,19 +49,17 @@ def check_engine(engine: Any) -> None:
 
 def check_params(params: Any) -> None:
     """Refuses parameters that are no arrays of floats, by their name and with what to write."""
-    leaves, tree = flatten(params)
-    for name, leaf in zip(paths(tree), leaves, strict=True):
+    for name, leaf in named(params):
         _check_no_list("params", name, leaf)
         if hasattr(leaf, "dtype") and (given := np.dtype(as_array(leaf).dtype)).kind in "iu":
             raise TypeError(f"params: {name or 'it'} holds {given}; parameters are floats: x.astype(np.float32)")
 
 
-def check_batch(batch: Any) -> None:
-    """Refuses a batch with an array without rows, or lists in place of arrays, by its name."""
-    leaves, tree = flatten(batch)
-    for name, leaf in zip(paths(tree), leaves, strict=True):
+def check_batch(batch: Any, rows: bool = True) -> None:
+    """Refuses a batch with lists in place of arrays, or an array without rows where it needs such, by its name."""
+    for name, leaf in named(batch):
         _check_no_list("batch", name, leaf)
-        if np.shape(leaf)[:1] == (0,):
+        if rows and np.shape(leaf)[:1] == (0,):
             raise ValueError(f"batch: array {name or '0'} is empty, of shape {np.shape(leaf)}: it needs a row at least")
 
 
@@ -72,9 +67,7 @@ def check_forward(forward: Any, batch: Any) -> None:
     """Refuses what is no function of parameters and a batch, and a batch with lists in place of arrays."""
     if not callable(forward):
         raise TypeError(f"forward must be a function (params, batch) -> arrays, not {forward!r}")
-    leaves, tree = flatten(batch)
-    for name, leaf in zip(paths(tree), leaves, strict=True):
-        _check_no_list("batch", name, leaf)
+    check_batch(batch, rows=False)
 
 
 def _check_no_list(what: str, name: str, leaf: Any) -> None:
@@ -110,9 +103,10 @@ def check_one_number(value: Any) -> None:
         raise ValueError(f"loss gives {value!r}, in which there is neither a parameter nor the batch")
 
 
-def check_integer(name: str, value: Any, least: int = 0) -> None:
+def check_integer(name: str, value: Any, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {least}, not {shown(value)}")
+    return int(value)
 
 
 def is_real(value: Any) -> bool:
@@ -148,8 +142,15 @@ def check_share(recompute: Any) -> bool | float:
     return float(recompute)
 
 
-def feed(position: int, leaf: Any, wanted: Type) -> Array:
-    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
+def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:
+    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format.
+
+    Args:
+        name: Its own in the batch.
+        leaf: It.
+        wanted: As which it was traced.
+        classes: Of the loss whose labels it holds; 0: it holds none.
+    """
     try:
         given = as_array(leaf)
         if given.shape != wanted.shape:
@@ -158,7 +159,10 @@ def feed(position: int, leaf: Any, wanted: Type) -> Array:
         array = cast(given, wanted.format)
     except (ValueError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"array {position} of the batch: {error}") from None
+        raise kind(f"array {name} of the batch: {error}") from None
     if array.dtype == np.int32 and not np.array_equal(array, given):
-        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
+        raise ValueError(f"array {name} of the batch holds numbers that are no 32-bit integers")
+    if classes and array.size and array.view(np.uint32).max() >= classes:  # which negative ones are too
+        held = f"labels from {array.min()} to {array.max()}"
+        raise ValueError(f"array {name} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
     return array

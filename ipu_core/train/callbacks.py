@@ -5,30 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ipu_core.train.arguments import check_integer
 from lowprec.checks import entries, expect, expect_path, integer, listed, number, shown, truth
 
-
-class Trained(Protocol):
-    """What callbacks need of a `TrainLoop`."""
-
-    @property
-    def step(self) -> int:
-        """Steps done."""
-
-    @property
-    def called(self) -> int:
-        """Steps since callbacks were called before: more than one where the machine does several in a call."""
-
-    @property
-    def params(self) -> Any:
-        """The parameters after them."""
-
-    def save(self, path: str | Path) -> None:
-        """Writes a checkpoint."""
+if TYPE_CHECKING:
+    from ipu_core.train.loop import TrainLoop
 
 
 Callback = Callable[[Any, float], Any]
@@ -39,7 +24,7 @@ Callback = Callable[[Any, float], Any]
 class Stateful(Protocol):
     """A callback whose state is part of a loop's checkpoints."""
 
-    def __call__(self, loop: Trained, loss: float, /) -> Any:
+    def __call__(self, loop: TrainLoop, loss: float, /) -> Any:
         """As every callback."""
 
     def state(self) -> Any:
@@ -49,7 +34,7 @@ class Stateful(Protocol):
         """Takes up what `state` gave."""
 
 
-def due(loop: Trained, every: int) -> bool:
+def due(loop: TrainLoop, every: int) -> bool:
     """Whether a multiple of so many steps is among those since callbacks were called before."""
     return loop.step % every < loop.called
 
@@ -71,10 +56,10 @@ class Evaluate:
     def __init__(self, metric: Callable[[Any], float | Mapping[str, float]], every: int = 100) -> None:
         if not callable(metric):
             raise TypeError(f"metric must be a function of the parameters, not {shown(metric)}")
-        self._metric, self.every = metric, _steps(every)
+        self._metric, self.every = metric, check_integer("a number of steps", every, 1)
         self.history: list[tuple[int, dict[str, float]]] = []
 
-    def __call__(self, loop: Trained, loss: float) -> None:
+    def __call__(self, loop: TrainLoop, loss: float) -> None:
         """Measures, if it is time."""
         if not due(loop, self.every):
             return
@@ -132,12 +117,12 @@ class EarlyStop:
         expect(Evaluate, evaluate=evaluate)
         if name is not None:
             expect(str, name=name)
-        self._evaluate, self._name, self._patience = evaluate, name, _steps(patience)
+        self._evaluate, self._name, self._patience = evaluate, name, check_integer("a number of steps", patience, 1)
         self._sign, self._least = (-1.0 if truth("larger", larger) else 1.0), number("least", least)
         self.best: tuple[float, int] = (self._sign * math.inf, 0)
         self._seen, self._without = 0, 0
 
-    def __call__(self, loop: Trained, loss: float) -> bool:
+    def __call__(self, loop: TrainLoop, loss: float) -> bool:
         """Whether the run is over."""
         if len(self._evaluate.history) == self._seen:
             return False
@@ -188,15 +173,9 @@ class Checkpoint:
 
     def __init__(self, path: str | Path, every: int = 100) -> None:
         expect_path("path", path)
-        self.path, self.every = Path(path), _steps(every)
+        self.path, self.every = Path(path), check_integer("a number of steps", every, 1)
 
-    def __call__(self, loop: Trained, loss: float) -> None:
+    def __call__(self, loop: TrainLoop, loss: float) -> None:
         """Saves, if it is time."""
         if due(loop, self.every):
             loop.save(self.path)
-
-
-def _steps(given: int) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise ValueError(f"a number of steps must be an integer of at least 1, not {shown(given)}")
-    return given

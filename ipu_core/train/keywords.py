@@ -11,8 +11,8 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Optimizer
-from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 from lowprec.values.accumulation import Adder
 

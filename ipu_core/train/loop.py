@@ -14,45 +14,36 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.diagnose.finite import check_choice
-from ipu_core.diagnose.precision_table import WIDTH, precision_table
-from ipu_core.diagnose.watch import Record, Watch
+from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
-from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite, OtherOrders
-from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.data.batches import Batches, BatchInputs, Run
+from ipu_core.train.data.batches import Batches, Run
+from ipu_core.train.describe import Reports
 from ipu_core.train.keywords import LoopOptions, takes
-from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
-from ipu_core.train.scaling import Scale, Skipped
-from ipu_core.train.state import Prepared, State, Stepper, Steps, in_precision, unlike
-from ipu_core.train.step import Loss, initial_state, planned_step, step_block
-from ipu_core.train.table import Table
-from ipu_core.train.units import loss_in_units, writer_of
-from ipu_core.train.updates import UpdateCounter
-from ipu_core.train.words import described, summary, sums
-from lowprec import Accumulation, Key, as_key
+from ipu_core.train.state import State, check_identity
+from ipu_core.train.step import Loss
+from ipu_core.train.stepper import Stepper, begun, in_precision
+from ipu_core.train.units import writer_of
+from lowprec import Key, as_key
 from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
-from lowprec.statistics import UpdateCount
 
 Resumed = tuple[int, dict[str, Any]]
+"""The step of a checkpoint that was taken up, and where its run was then."""
 AS_MADE = frozenset(
     ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
 )  # to set one would change what is said and not what is done
-"""The step of a checkpoint that was taken up, and where its run was then."""
 
 
-class TrainLoop:
+class TrainLoop(Reports):
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
     Args:
@@ -88,7 +79,8 @@ class TrainLoop:
         precision, control, target: Of these.
         ideal: The step before its precision, in float32.
         block: The typed step.
-        accumulations: The order of each of its sums, by equation number.
+        accumulations: The order of each of its sums, in the types in which it is made, by equation number: those of
+            `sums`.
         called: Steps of the last call, after which callbacks are called: several where the machine does so many.
     """
 
@@ -114,24 +106,9 @@ class TrainLoop:
         training, execution = options_of(training, execution, **options)
         if told := foreign(training, execution):
             warnings.warn(told, OtherOrders, stacklevel=3)
-        precision, optimizer = training.precision, training.optimizer
-        to_torch, loss = writer_of(loss), loss_in_units(loss, params, precision)
-        if isinstance(optimizer, Common):
-            optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
-        scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
-        ideal = step_block(
-            loss, optimizer, params, batch,
-            micro_batches=training.micro_batches, running_mean=precision.running_mean, scaled=scale is not None,
-            model_state=model_state,
-        )  # fmt: skip
-        planned = planned_step(ideal, training, execution)
-        leaves, tree = flatten(precision.cast_state(planned.block, initial_state(params, optimizer, model_state)))
-        batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
-        rate_of(optimizer.lr, 0)
-        prepared = Prepared(planned, tree, batch_inputs, optimizer.lr, check_choice(on_nonfinite))
-        begun = State(Steps(as_key(key), scale=scale), dict(zip(paths(tree), leaves, strict=True)))
-        watching = None if watch is None else Watching(Watch.of(watch), planned.block)
-        self._begin(Stepper(prepared, begun, watching), to_torch)
+        prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
+        watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
+        self._begin(Stepper(prepared, state, watching), writer_of(loss))
 
     def _begin(self, stepper: Stepper, to_torch: Any = None, resumed: Resumed | None = None) -> None:
         self._stepper, self._to_torch, self._resumed = stepper, to_torch, resumed
@@ -167,7 +144,8 @@ class TrainLoop:
         the trace.
 
         Raises:
-            ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
+            ValueError: the precision scales units, keeps scaled moments or roots or a running mean otherwise than this
+                loop does, which is traced; it says what to give instead, "fp32.32/unit_scaled=true" for example.
         """
         own = self._stepper
         prepared, state = in_precision(own.prepared, own.state, Precision.parse(precision))
@@ -185,8 +163,7 @@ class TrainLoop:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a pickle or a deep copy holds: everything but the run under way and a captured module."""
-        own = self._stepper
-        return _again, (type(self), (own.prepared, own.state, own.watching, own.cause), self._resumed)
+        return type(self)._of, (self._stepper, None, self._resumed)
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -256,58 +233,22 @@ class TrainLoop:
         return self._stepper.state
 
     def resume(self, state: State) -> None:
-        """Goes on from a state that `state` gave; a run that is under way is over.
+        """Goes on from a state that `state` gave, of this loop or of one whose steps have the same bits; a run that is
+        under way is over.
+
+        The loops may differ in their key, which the state brings along, their learning rate, their Execution and how
+        far they are.
 
         Raises:
             TypeError: no such state.
-            ValueError: one of another training step.
+            ValueError: one of another traced step, precision (its name aside), order of sums, loss scale or control, or
+                other arrays than this loop has; it says what differs. See `in_precision` and `restore`.
         """
-        self._stepper.check(state)
-        self._resume(state)
+        self._resume(self._stepper.checked(state))
 
     def _resume(self, state: State) -> None:
         self._stepper.resume(state)
         self._run = None
-
-    @property
-    def step(self) -> int:
-        """Steps done."""
-        return self._stepper.steps.step
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Steps that changed nothing, with what was wrong."""
-        return self._stepper.steps.skipped
-
-    @property
-    def not_finite(self) -> tuple[int, float] | None:
-        """The first step whose loss was infinite or NaN, and that loss; None: there was none."""
-        return self._stepper.steps.not_finite
-
-    @property
-    def key(self) -> Key:
-        """The key of the run."""
-        return self._stepper.steps.key
-
-    @property
-    def loss_scale(self) -> float | None:
-        """What the loss of the next step is multiplied by for its gradients; None: nothing."""
-        scale = self._stepper.steps.scale
-        return None if scale is None else float(scale.value)
-
-    @property
-    def params(self) -> Any:
-        """The parameters after the steps done, nested as given, in the precision's weight format."""
-        return self._nested()["params"]
-
-    @property
-    def model_state(self) -> Any:
-        """What the model carries after the steps done; None where it carries nothing."""
-        return self._nested().get("model")
-
-    def _nested(self) -> dict[str, Any]:
-        nested: dict[str, Any] = unflatten(self._stepper.prepared.tree, self._runner.read())
-        return nested
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
@@ -318,7 +259,10 @@ class TrainLoop:
         return self._stepper.steps.history()
 
     def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
-        """Takes up a state that `arrays` gave after `step` steps, and the `history` of then.
+        """Takes up arrays by name as those after `step` steps, and the `history` of then.
+
+        They may be of any run, or changed: names, shapes and dtypes are all that is looked at, where `resume` and
+        `load` also ask whose they are.
 
         Raises:
             TypeError: no arrays by name; masked elements.
@@ -340,8 +284,9 @@ class TrainLoop:
         """
         expect_path("path", path)
         run = self._kept() if self._run is None else self._run.state(self.step)
-        meta = {"step": self.step, **self._stepper.identity, "history": self.history(), "run": run}
-        checkpoint.save(path, self.arrays(), meta)
+        state = self.state
+        meta = {"step": self.step, "key": repr(self.key), **state.identity, "history": self.history(), "run": run}
+        checkpoint.save(path, state.arrays(), meta)
 
     def load(self, path: str | Path) -> None:
         """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
@@ -352,13 +297,10 @@ class TrainLoop:
                 scale, control, step or state. The learning rate may be another.
         """
         arrays, meta = checkpoint.load(path)
-        for name, own in self._stepper.identity.items():
-            if name in ("loss scale", "control") and name not in meta:
-                continue  # which older files do not say
-            if name == "traced step" and meta.get(name) == self._stepper.prepared.planned.older_digest:
-                continue
-            if (other := meta.get(name)) != own:
-                raise ValueError(f"{path} is of a run with {unlike(name, str(other), own)}")
+        planned = self._stepper.prepared.planned
+        if meta.get("traced step") == planned.older_digest:
+            meta["traced step"] = planned.digest
+        check_identity(str(path), meta, {"key": repr(self.key), **self._stepper.identity})
         self.restore(arrays, meta["step"], meta.get("history"))
         self._resumed = self.step, meta.get("run") or {}
 
@@ -366,16 +308,6 @@ class TrainLoop:
         """What the run of a checkpoint left to the next one, if that begins where it was."""
         step, run = self._resumed or (self.step, {})
         return run if step == self.step else {}
-
-    @property
-    def profile(self) -> Profile | None:
-        """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return self._runner.profile
-
-    @property
-    def watched(self) -> Record | None:
-        """What was seen so far of a run that is watched; printed, its ten worst values."""
-        return None if self._stepper.watching is None else self._stepper.watching.record
 
     @in_default_state
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
@@ -419,41 +351,3 @@ class TrainLoop:
                 "model = from_torch(...) writes with model.to_torch(loop.params, loop.model_state, steps=loop.step)"
             )
         return self._to_torch(self.params, self.model_state, steps=self.step, module=module)
-
-    def __str__(self) -> str:
-        """The loop in a few lines: what is trained, how, how far, at what cost."""
-        return summary(self)
-
-    @in_default_state
-    def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it.
-
-        It is computed directly, with random bits of the key whichever the run takes.
-        """
-        counter = UpdateCounter()
-        updates = frozenset(equation.number for equation in equations_of(self.block) if equation.role == "update")
-        self._stepper.rehearse(batch, counter, updates)
-        return counter.total
-
-    def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
-        """Every product and sum of the step by name, with the order and types in which it is made."""
-        return sums(self.block, self.accumulations)
-
-    def precision_table(self, width: int = WIDTH) -> Table:
-        """What every equation of the step has: its name, role, operation, formats, sums, rounding and source line.
-
-        Args:
-            width: characters of a line; long names are shortened to fit.
-        """
-        return precision_table(self.block, self.precision, width)
-
-    def words(self) -> str:
-        """The precision and every product and sum in words, on the tiles with its place and cost."""
-        plan = self._runner.plan
-        lines = described(self.sums()) if plan is None else plan.words().splitlines()
-        return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])
-
-
-def _again(kind: type[TrainLoop], parts: tuple[Any, ...], resumed: Resumed | None) -> TrainLoop:
-    """A loop from what a pickle of it holds."""
-    return kind._of(Stepper(*parts), None, resumed)

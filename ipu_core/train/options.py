@@ -1,30 +1,19 @@
 """The options of a training as two values: `Training` decides every bit, `Execution` where and at what cost it runs.
 
-A call that trains takes both, and the keywords that are their fields as sugar::
-
-    @takes(LoopOptions, Training, Execution)
-    def train(loss, *, training=None, execution=None, **options: Unpack[LoopOptions]):
-        training, execution = options_of(training, execution, **options)
-
+A call that trains takes both, and the keywords that are their fields as sugar (as `TrainLoop.__init__` does).
 `options_of` is the one parser. It refuses unknown names, and a value beside one of its own keywords; it alone knows
-that `target=` says the figures of an Execution and, where no Training is given, that one's family and adder.
-`SharedOptions` (beside `LoopOptions` in `train.keywords`) are those without `precision`, of calls with several::
-
-    training, execution = options_of(precision=names[0], **options)
-    for name in names:
-        TrainLoop(loss, params, batch, training=replace(training, precision=name), execution=execution)
+that `target=` says the figures of an Execution and, where no Training is given, that one's family and adder. A call
+that trains in several precisions takes `SharedOptions` (in `train.keywords`), those without `precision`.
 
 Both values are frozen, hashable and printed in words; `replace` of dataclasses checks them anew. A study keeps
-`training.record()`, what it is asked for as JSON values, and `training.digest(execution)`, their hash: that of two
-Executions is the same, unless the tiles' generators draw. `foreign(training, execution)` says in words that a chip runs
-another family's orders, "" where it runs its own.
+`training.record()` as JSON values and `training.digest(execution)`, their hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, NoReturn, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
@@ -42,6 +31,7 @@ from ipu_core.train.arguments import (
     check_random,
     check_share,
 )
+from ipu_core.train.digests import canonical, described, digest
 from ipu_core.train.keywords import (
     ArithmeticOptions,
     ExecutionOptions,
@@ -50,9 +40,8 @@ from ipu_core.train.keywords import (
     TrainingOptions,
     takes,
 )
+from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
-from ipu_core.train.scaling import LossScale, Scale
-from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth
 from lowprec.values.accumulation import Adder
 
@@ -112,12 +101,12 @@ class Training(Arithmetic):
         random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
-        accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
-            bits, family, adder and the version of the rule, see `ipu_core.placement.orders`. No tile has an aligned
-            adder, which the engine "direct" takes.
-        precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
-            tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
-            each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".
+        accumulations: The order of each sum by equation number, `Accumulation()` for those that are not named; None:
+            the rule of the sizes, whether operands have 8 bits, family, adder and the version of the rule, see
+            `ipu_core.placement.orders`. Their formats are the precision's to say: those given decide nothing and are
+            kept as float32; `TrainLoop.accumulations` has them as they run. No tile has an aligned adder, which the
+            engine "direct" takes.
+        precision, control, family, adder, order: As of every `Arithmetic`.
 
     Raises:
         ValueError, TypeError: a field out of range or of another kind, an unknown name; no optimizer or precision.
@@ -135,15 +124,13 @@ class Training(Arithmetic):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_optimizer(self.optimizer)
-        check_integer("micro_batches", self.micro_batches, least=1)
-        check_orders(self.accumulations)
         scale = None if self.loss_scale is None else Scale.of(self.loss_scale)
         _keep(
             self,
-            micro_batches=int(self.micro_batches),
+            micro_batches=check_integer("micro_batches", self.micro_batches, least=1),
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
-            accumulations=None if self.accumulations is None else Orders(self.accumulations),
+            accumulations=check_orders(self.accumulations),
         )
 
     def __hash__(self) -> int:
@@ -253,7 +240,6 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
-        check_integer("steps_per_call", self.steps_per_call, least=1)
         given: Any = self.streamed
         names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
         if unnamed := [name for name in names if not isinstance(name, str)]:
@@ -268,7 +254,7 @@ class Execution:
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
             recompute=check_share(self.recompute),
-            steps_per_call=int(self.steps_per_call),
+            steps_per_call=check_integer("steps_per_call", self.steps_per_call, least=1),
         )
 
     def record(self) -> dict[str, Any]:
@@ -342,8 +328,7 @@ def _parsed(
 ) -> tuple[Bits, Execution]:
     """What decides the bits, and where they are made, of which these keywords are taken."""
     own = [field.name for field in fields(kind)]
-    if unknown := [name for name in given if name not in (*own, *places)]:
-        _refuse_unknown(unknown[0], (*own, *places))
+    _refuse_unknown(given, (*own, *places))
     for what, there, wanted, names in (("training", value, kind, own), ("execution", execution, Execution, places)):
         if not isinstance(there, wanted | None):
             raise TypeError(f"{what} must be one such as {what.title()}(...), not {shown(there)}")
@@ -386,9 +371,7 @@ def named(optimizer: Optimizer) -> str:
 def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:
     """Sets and checks the fields of a value that is made."""
     there = {field.name: field.default for field in fields(value)}
-    for name in given:
-        if name not in there:
-            _refuse_unknown(name, tuple(there))
+    _refuse_unknown(given, tuple(there))
     for name, usual in there.items():
         chosen = given.get(name, usual)
         if chosen is MISSING:
@@ -402,8 +385,9 @@ def _keep(value: Arithmetic | Execution, **checked: Any) -> None:
         object.__setattr__(value, name, each)
 
 
-def _refuse_unknown(name: str, there: Sequence[str]) -> NoReturn:
-    raise TypeError(f"there is no option {name!r}; there are {', '.join(there)}")
+def _refuse_unknown(given: Mapping[str, Any], there: Sequence[str]) -> None:
+    if unknown := [name for name in given if name not in there]:
+        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(there)}")
 
 
 def _target(spec: Target | str | None) -> Target:

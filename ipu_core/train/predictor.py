@@ -18,7 +18,7 @@ from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.precision.rules import check_names
-from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.pytree import flatten, map_leaves, named, paths, unflatten
 from ipu_core.ir.run.execute import execute
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.tracing import trace
@@ -49,7 +49,8 @@ class Predictor:
         params: Parameters, as given to a `TrainLoop` or as its `params` gives them; rounded to nearest into the
             precision's weight format.
         batch: One batch, for its shapes and dtypes.
-        training: A `Training` whose precision, control and orders of sums are taken; None: the options say them.
+        training: A `Training` whose precision, control and rule of orders are taken (orders by number are those of a
+            step); None: the options say them.
         execution: An `Execution`, whose engine and target are taken; None: the options say them.
         key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
         model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.
@@ -115,9 +116,8 @@ class Predictor:
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
         """The state's types: weights in the precision's format, what the model carries in float32."""
-        leaves, tree = flatten(params)
-        names = zip(leaves, paths(tree), strict=True)
-        weights = unflatten(tree, [_kind(x, self.precision.weights_of(name)) for x, name in names])
+        own = [_kind(x, self.precision.weights_of(name)) for name, x in named(params)]
+        weights = unflatten(flatten(params)[1], own)
         return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
 
     def write(self, params: Any, model_state: Any = None) -> None:

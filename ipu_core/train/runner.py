@@ -133,11 +133,7 @@ class Runner:
             self._machine.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
     def feed(
-        self,
-        inputs: Sequence[Any],
-        key: Key,
-        observer: Observer | None = None,
-        among: frozenset[int] | None = None,
+        self, inputs: Sequence[Any], key: Key, observer: Observer | None = None, among: frozenset[int] | None = None
     ) -> list[Array]:
         """One step: updates the state, gives the outputs that are none.
 

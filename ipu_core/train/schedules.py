@@ -9,18 +9,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ipu_core.train.arguments import check_integer
+from lowprec.checks import listed
+
 Schedule = Callable[[int], float]
-
-
-def _check_steps(name: str, steps: int) -> None:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"{name}: steps must be an integer of at least 1, not {steps!r}")
 
 
 def _check_rates(name: str, *rates: float) -> None:
     for rate in rates:
         if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
-            raise ValueError(f"{name}: a learning rate must be a finite number of at least 0, not {rate!r}")
+            raise ValueError(f"{name}: a rate, factor or power must be a finite number of at least 0, not {rate!r}")
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class Polynomial:
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_steps("Polynomial", self.steps)
-        _check_rates("Polynomial", self.start, self.end)
+        check_integer("Polynomial: steps", self.steps, 1)
+        _check_rates("Polynomial", self.start, self.end, self.power)
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""
@@ -73,7 +71,7 @@ class Cosine:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_steps("Cosine", self.steps)
+        check_integer("Cosine: steps", self.steps, 1)
         _check_rates("Cosine", self.start, self.end)
 
     def __call__(self, step: int) -> float:
@@ -98,6 +96,10 @@ class Piecewise:
     factors: tuple[tuple[int, float], ...] = field(default=())
 
     def __post_init__(self) -> None:
+        for pair in listed("Piecewise: factors", self.factors):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TypeError(f"Piecewise: factors must be (step, factor) pairs such as (100, 0.1), not {pair!r}")
+            check_integer("Piecewise: a step", pair[0])
         _check_rates("Piecewise", self.start, *(factor for _, factor in self.factors))
 
     def __call__(self, step: int) -> float:
@@ -118,8 +120,10 @@ class WarmUp:
     start: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_steps("WarmUp", self.steps)
+        check_integer("WarmUp: steps", self.steps, 1)
         _check_rates("WarmUp", self.start)
+        if not callable(self.then):
+            raise TypeError(f"WarmUp: then must be a schedule such as Constant(0.1), not {self.then!r}")
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""

@@ -14,19 +14,20 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, format_name, text
+from ipu_core.ir.block import Block, Equation, Literal, format_name, text
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.ops import CONVOLUTIONS
+from ipu_core.ir.ops import CONVOLUTIONS, SUMS
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.run.kernels import order_of
 from ipu_core.ir.spelling import older_lines
 from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
-from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
+from ipu_core.train.arguments import check_batch, check_integer, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
@@ -181,9 +182,7 @@ def _part(batch: Any, count: int) -> Any:
     Raises:
         ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
     """
-    if count < 1:
-        raise ValueError(f"micro_batches must be at least 1, not {count}")
-    if count == 1:
+    if check_integer("micro_batches", count, least=1) == 1:
         return batch
 
     def part(x: Any) -> Any:
@@ -243,10 +242,11 @@ class PlannedStep:
         ideal: As it was traced, in float32.
         training, execution: What it is planned for.
         block: Typed and in order.
-        accumulations: The order of each sum by equation number.
+        accumulations: The order of each sum by equation number, in the types in which it is made.
         digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
             all numbers of formats that have no name of lowprec's.
         older_digest: The same of the words that version 0.1.0 printed: its checkpoints are taken up too.
+        constants: Of the numbers and arrays in the equations, which the digest has by 8 digits and by shape.
     """
 
     ideal: Block
@@ -256,6 +256,7 @@ class PlannedStep:
     accumulations: Mapping[int, Accumulation]
     digest: str
     older_digest: str
+    constants: str
 
 
 def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
@@ -281,7 +282,28 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
     digest, older = (hashlib.sha256(each.encode()).hexdigest() for each in (words, older_lines(words)))
-    return PlannedStep(ideal, training, execution, block, chosen, digest, older)
+    return PlannedStep(ideal, training, execution, block, _as_run(block, chosen), digest, older, _constants(traced))
+
+
+def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accumulation]:
+    """The orders in the types of a Block's equations, by the numbers of all its sums.
+
+    Raises:
+        ValueError: an order for what is no sum.
+    """
+    sums = {equation.number: equation for equation in equations_of(block) if equation.op in SUMS}
+    if unknown := sorted(orders.keys() - sums.keys()):
+        raise ValueError(f"accumulations: no sum of the step has the numbers {unknown}; there are {sorted(sums)}")
+    return {number: order_of(equation, orders.get(number)) for number, equation in sums.items()}
+
+
+def _constants(block: Block) -> str:
+    """A hash of the numbers and arrays in the equations."""
+    numbers = [float(x.value) for e in equations_of(block) for x in e.inputs if isinstance(x, Literal)]
+    total = hashlib.sha256(repr(numbers).encode())
+    for array in block.constants.values():
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:

@@ -19,6 +19,7 @@ from lowprec.statistics.values import held_by_float64
 from lowprec.types import Array
 
 Mask = NDArray[np.bool_]
+SAFE = 2.0**960  # sums below it, and above its reciprocal, keep what counts within float64's range when they are added
 
 
 class LostUpdates(NamedTuple):
@@ -44,28 +45,41 @@ class UpdateCount(NamedTuple):
     Attributes:
         wanted: Weights whose update counts (see `lost_updates`).
         lost: Those of them that did not change.
-        squared: Sum of the squares of the wanted changes, in float64.
-        arrived: Sum of wanted change times change made; equals `squared` on average where rounding is unbiased.
+        squared: Sum of the squares of the wanted changes, in float64, times 4^-exponent.
+        arrived: Sum of wanted change times change made, times 4^-exponent; equals `squared` on average where rounding
+            is unbiased.
+        exponent: 0 but where these sums of changes of its magnitude, of 1e200 for example, leave float64's range.
     """
 
     wanted: int = 0
     lost: int = 0
     squared: float = 0.0
     arrived: float = 0.0
+    exponent: int = 0
 
     @staticmethod
     @in_default_state
     def of(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> UpdateCount:
         """Counts one update; arguments, special values and errors as of `lost_updates`."""
-        return _counted([held_by_float64(a) for a in (before, update, after)], 1.0)
+        arrays = [held_by_float64(a) for a in (before, update, after)]
+        plain = _counted(arrays, 1.0)
+        within = 1 / SAFE < plain.squared < SAFE
+        if not plain.wanted or (within and abs(plain.arrived) < SAFE):
+            return plain
+        exponent = math.frexp(_largest(arrays))[1] - 1
+        found = _counted(arrays, 2.0**exponent)
+        return plain if within and not math.isfinite(found.arrived) else found._replace(exponent=exponent)
 
     def plus(self, other: UpdateCount) -> UpdateCount:
         """The sum of two counts."""
+        exponent = max((each.exponent for each in (self, other) if each.wanted), default=0)
+        one, two = (2 * (each.exponent - exponent) for each in (self, other))
         return UpdateCount(
             self.wanted + other.wanted,
             self.lost + other.lost,
-            self.squared + other.squared,
-            self.arrived + other.arrived,
+            math.ldexp(self.squared, one) + math.ldexp(other.squared, two),
+            math.ldexp(self.arrived, one) + math.ldexp(other.arrived, two),
+            exponent,
         )
 
     @property
@@ -98,8 +112,7 @@ def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> Lost
         ValueError: integers beyond 2^53; shapes that do not go together.
     """
     arrays = [held_by_float64(a) for a in (before, update, after)]
-    largest = max((float(np.abs(change).max(initial=0.0)) for _, change, _ in _asked(arrays)), default=0.0)
-    count = _counted(arrays, largest or 1.0)  # keeps the squares within range
+    count = _counted(arrays, _largest(arrays) or 1.0)  # keeps the squares within range
     return LostUpdates(count.wanted, count.lost, count.share, count.kept)
 
 
@@ -126,6 +139,11 @@ def changes(
     """
     found: tuple[int, int] = backends.current().changes(base, direction, scale, before, after, count, step)
     return found
+
+
+def _largest(arrays: Sequence[Array]) -> float:
+    """The largest magnitude of a change that was wanted; 0: there is none."""
+    return max((float(np.abs(change).max(initial=0.0)) for _, change, _ in _asked(arrays)), default=0.0)
 
 
 def _counted(arrays: Sequence[Array], unit: float) -> UpdateCount:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lowprec import _kernels
+from lowprec.checks import expect
 
 
 def isa_names() -> list[str]:
@@ -18,8 +19,10 @@ def isa(name: str) -> Iterator[None]:
     """Within the context, the compiled loops are those of the named instruction set (for the whole process).
 
     Raises:
+        TypeError: no name.
         ValueError: not one of `isa_names()`.
     """
+    expect(str, name=name)
     before = _kernels.isa()
     _kernels.set_isa(name)
     try:
@@ -41,8 +44,10 @@ def without(*paths: str) -> Iterator[None]:
     on, which fails where it names another.
 
     Raises:
+        TypeError: no name.
         ValueError: not one of `path_names()`.
     """
+    expect(str, **{f"path {number}": path for number, path in enumerate(paths)})
     before = _kernels.paths_off()
     _kernels.set_paths_off([*before, *paths])
     try:

@@ -248,6 +248,24 @@ def test_counts_add_up_over_parts_and_shares_are_taken_of_sums() -> None:
     assert math.isnan(ls.UpdateCount().kept)
 
 
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1.7e308, 5e-324, 1e150, 3.0])
+def test_counts_are_right_whatever_the_magnitude(size: float) -> None:
+    before, update = np.zeros(4), np.array([size, -size, size, 0.0])
+    after = np.array([size, 0.0, size, 0.0])
+    count = ls.UpdateCount.of(before, update, after)
+    assert (count.wanted, count.lost, count.kept) == (3, 1, pytest.approx(2 / 3))
+    assert (count.exponent == 0) == (size == 3.0)
+    twice = count.plus(ls.UpdateCount()).plus(ls.UpdateCount().plus(count))
+    assert (twice.wanted, twice.lost, twice.kept) == (6, 2, count.kept)
+    for other in (1e-3, 1e200, 1e-200):  # what is larger decides, in either order
+        more = ls.UpdateCount.of([0.0], [other], [other * 2])
+        for both in (count.plus(more), more.plus(count)):
+            expected = 2 if other > 1e3 * size else 2 / 3 if other < size / 1e3 else 1.0
+            assert both.kept == pytest.approx(expected, rel=1e-5)
+    gone = ls.UpdateCount.of(before, update, np.full(4, np.inf))
+    assert (gone.wanted, gone.lost, math.isfinite(gone.arrived)) == (3, 0, False)
+
+
 def test_an_update_below_the_format_of_the_weight_is_lost_and_one_of_a_weight_that_is_not_finite_is_none() -> None:
     weights = np.array([1, 6e-8, np.inf, np.nan, 65504], np.float16)
     update = np.full(5, 1e-40)

@@ -14,7 +14,7 @@ from ipu_core.chip.tile_integers import has_integers, of_integers
 from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
-from ipu_core.ir.run.kernels import order_of
+from ipu_core.ir.run.kernels import check_classes, order_of
 from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
@@ -128,6 +128,7 @@ def _top_indices(call: _Call) -> Any:
 
 
 def _one_hot(call: _Call) -> Any:
+    check_classes(call.equation, call.operands[0])
     return np.equal(call.operands[0][..., None], np.arange(call.params["classes"])).astype(call.fmt.dtype)
 
 

@@ -17,6 +17,7 @@ from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.declared import declared
+from ipu_core.ir.run.kernels import check_classes
 from lowprec import Accumulation, Key
 from lowprec.checks import by_number, expect, shown
 from lowprec.processor import in_default_state
@@ -122,6 +123,8 @@ def evaluate_flat(
 
 def _exact(equation: Equation, operands: list[Any], step: Key | None) -> Array:
     """One equation in float64; a mask is drawn as the machine draws it."""
+    if equation.op == "one_hot":
+        check_classes(equation, operands[0])
     if step is None or equation.draws is None or equation.op != "dropout_mask":
         result = np.asarray(exact(equation.op, operands, equation.params))
         return result.astype(np.int64) if equation.output.type.format == INT32 else result

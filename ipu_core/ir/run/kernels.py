@@ -184,11 +184,29 @@ def _top_indices(equation: Equation, operands: list[Any], out: Array, *_: Any) -
     return lambda key: tile_integers.top_indices(x, k, out)
 
 
+def check_classes(equation: Equation, labels: Array) -> None:
+    """Refuses labels of a loss that are no classes: one of them would count as a row that is all zero.
+
+    Raises:
+        ValueError: with the labels and the classes there are.
+    """
+    classes = int(equation.params["classes"])
+    if equation.family == "loss" and labels.size and _unsigned(labels).max() >= classes:
+        raise ValueError(f"labels from {labels.min()} to {labels.max()}; the loss has the classes 0 to {classes - 1}")
+
+
+def _unsigned(labels: Array) -> Array:
+    """Whole numbers of which negative ones are the largest."""
+    return labels.view(f"u{labels.itemsize}")
+
+
 def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
-    equal = np.empty(out.shape, np.bool_)
+    equal, given = np.empty(out.shape, np.bool_), _unsigned(operands[0])
 
     def call(key: Key | None) -> None:
+        if given.max(initial=0) >= classes.size:
+            check_classes(equation, operands[0])
         np.equal(labels, classes, out=equal)
         np.copyto(out, equal)
 

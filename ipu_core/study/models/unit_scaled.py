@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ipu_core.initial import unit_parameters
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.train.optim import Adam, Lamb, Optimizer
-from ipu_core.train.optim.mup import mup_groups
+from ipu_core.train.units import mup_groups
 
 if TYPE_CHECKING:
     from ipu_core.study.point import Problem

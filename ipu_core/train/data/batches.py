@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from ipu_core.ir.bodies import equations_of, inputs_of
 from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
-from ipu_core.train.callbacks import Callback, Checkpoint, Stateful, Trained
+from ipu_core.train.callbacks import Callback, Checkpoint, Stateful
 from ipu_core.train.data.dataset import shuffled
 from lowprec.checks import integer, iterable, listed, shown
+
+if TYPE_CHECKING:
+    from ipu_core.train.loop import TrainLoop
 
 
 class Epochs:
@@ -226,7 +229,7 @@ class Run:
         """So many batches more; fewer where they end, none where the run does."""
         return [] if self.over or self._feed is None else self._feed.take(count)
 
-    def call(self, loop: Trained, loss: float) -> None:
+    def call(self, loop: TrainLoop, loss: float) -> None:
         """Calls the callbacks after a step."""
         for each in self._callbacks:
             self.over = bool(each(loop, loss)) or self.over
@@ -287,20 +290,21 @@ class BatchInputs:
             ValueError, TypeError: it is unlike the one that was traced, or has labels that are no class.
         """
         leaves, tree = flatten(batch)
-        if len(leaves) != len(self._wanted):
-            raise ValueError(
-                f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
-                f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function of "
-                "the step's number"
-            )
         if tree != self._tree and (names := paths(tree)) != self._names:
-            raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
-        arrays = [feed(i, leaf, kind) for i, (leaf, (kind, _)) in enumerate(zip(leaves, self._wanted, strict=True))]
-        for i, (array, (_, classes)) in enumerate(zip(arrays, self._wanted, strict=True)):
-            if classes and array.size and not 0 <= array.min() <= array.max() < classes:
-                held = f"labels from {array.min()} to {array.max()}"
-                raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
-        return arrays
+            if not isinstance(batch, Mapping) and len(leaves) != len(self._wanted):
+                raise ValueError(
+                    f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
+                    f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function "
+                    "of the step's number"
+                )
+            raise ValueError(
+                f"the batch holds {', '.join(names) or 'nothing'}; the step was traced with {', '.join(self._names)} "
+                "(a captured module's model.batch leaves its settings out)"
+            )
+        return [
+            feed(name or "0", leaf, *wanted)
+            for name, leaf, wanted in zip(self._names, leaves, self._wanted, strict=True)
+        ]
 
 
 def _digest(batch: Any) -> str:

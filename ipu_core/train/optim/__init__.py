@@ -6,7 +6,6 @@ writes a weight is `scaled_add(weight, direction, scale)` with role "update".
 
 from ipu_core.train.optim.adam import Adam, AdamW, Lamb
 from ipu_core.train.optim.common import Exclude, Group, Optimizer, nothing, vectors
-from ipu_core.train.optim.mup import mup_groups
 from ipu_core.train.optim.sgd import Lars, Sgd
 
-__all__ = ["Adam", "AdamW", "Exclude", "Group", "Lamb", "Lars", "Optimizer", "Sgd", "mup_groups", "nothing", "vectors"]
+__all__ = ["Adam", "AdamW", "Exclude", "Group", "Lamb", "Lars", "Optimizer", "Sgd", "nothing", "vectors"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, Self
@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ipu_core.ir.ops import INT32
-from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.pytree import flatten, named, paths, unflatten
 from ipu_core.ir.trace.eager import as_array, format_of, is_number
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
 from lowprec.checks import entries, expect, truth
@@ -73,12 +73,6 @@ def check(name: str, value: float, low: float, high: float) -> None:
         raise TypeError(f"{name} must be a number, not {value!r}")
     if not low <= value < high:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
-
-
-def check_exclude(name: str, exclude: Any) -> None:
-    """Raises TypeError for what is no function."""
-    if not callable(exclude):
-        raise TypeError(f"{name}: exclude must be a function (name, shape) -> bool, not {exclude!r}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,8 @@ class Common:
         own = type(self).__name__
         if not callable(lr):
             check(f"{own}: lr", lr, 0, float(np.finfo(np.float32).max))
-        check_exclude(own, exclude)
+        if not callable(exclude):
+            raise TypeError(f"{own}: exclude must be a function (name, shape) -> bool, not {exclude!r}")
         truth(f"{own}: kahan", self.kahan)
         if not isinstance(self.groups, tuple) or not all(isinstance(group, Group) for group in self.groups):
             raise TypeError(f"{own}: groups must be a tuple of Groups such as (Group('*.bias', decay=0),)")
@@ -181,11 +176,8 @@ class Common:
     def zeros(self, params: Any) -> Any:
         """float32 zeros nested as the parameters, and None for the frozen ones."""
         check_floats("params", params)
-        leaves, tree = flatten(params)
-        named = zip(paths(tree), leaves, strict=True)
-        return unflatten(
-            tree, [None if self.group(name).frozen else np.zeros(shape_of(p), np.float32) for name, p in named]
-        )
+        own = [None if self.group(name).frozen else np.zeros(shape_of(p), np.float32) for name, p in named(params)]
+        return unflatten(flatten(params)[1], own)
 
     def decay_of(self, name: str, w: Value) -> float:
         """The weight decay of a parameter."""
@@ -198,8 +190,7 @@ class Common:
 
     def clipped(self, gradients: Any) -> Callable[[Value], Value]:
         """The function that clips each gradient."""
-        leaves, tree = flatten(gradients)
-        known = [g for name, g in zip(paths(tree), leaves, strict=True) if not self.group(name).frozen]
+        known = [g for name, g in named(gradients) if not self.group(name).frozen]
         by_value = functools.partial(_clip, self.clip_value)
         if self.clip_norm is None or not known:
             return by_value
@@ -236,7 +227,7 @@ class Common:
         entries("state", state, (*moments, "compensation") if self.kahan else moments)
         leaves, tree = flatten(params)
         kept = (*moments, "compensation") if self.kahan else moments
-        columns = [_by_name(state[key]) for key in kept]
+        columns = [dict(named(state[key])) for key in kept]
         with scope(lr, role="optimizer"):
             minus = elementwise("negative", lr)
         results = []
@@ -266,11 +257,6 @@ def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: li
     return updated, *new, rest
 
 
-def _by_name(state: Any) -> Mapping[str, Value]:
-    leaves, tree = flatten(state)
-    return dict(zip(paths(tree), leaves, strict=True))
-
-
 def _clip(bound: float | None, g: Value) -> Value:
     return g if bound is None else elementwise("minimum", elementwise("maximum", g, -bound), bound)
 
@@ -297,8 +283,7 @@ def begins_at_zero(params: Any) -> dict[str, None]:
 
     As keys of a dict without leaves: part of a state they are carried by its structure, known while a step is traced.
     """
-    leaves, tree = flatten(params)
-    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(as_array(leaf))}
+    return {name: None for name, leaf in named(params) if _all_zero(as_array(leaf))}
 
 
 def check_floats(what: str, nested: Any) -> None:
@@ -307,8 +292,7 @@ def check_floats(what: str, nested: Any) -> None:
     Raises:
         TypeError: one of another kind, by its name.
     """
-    leaves, tree = flatten(nested)
-    for name, leaf in zip(paths(tree), leaves, strict=True):
+    for name, leaf in named(nested):
         if not isinstance(leaf, Traced) and format_of(as_array(leaf)) == INT32 and not is_number(leaf):
             raise TypeError(f"{what}: {name or 'it'} holds integers; parameters are floats: x.astype(np.float32)")
 

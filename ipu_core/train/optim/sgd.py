@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.ir.trace.values import Value, apply, elementwise, shape_of, where
-from ipu_core.train.optim.common import (
-    Common,
-    Exclude,
-    Rate,
-    begins_at_zero,
-    check,
-    moment,
-    norm,
-    vectors,
-)
+from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
 from lowprec.checks import truth
 
 

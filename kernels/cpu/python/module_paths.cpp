@@ -55,7 +55,11 @@ Names first_off() {
 }  // namespace
 
 void bind_paths(Module &m) {
-    set_paths_off(first_off());
+    try {
+        set_paths_off(first_off());
+    } catch (const std::invalid_argument &error) {
+        throw std::invalid_argument(std::string("the environment variable LOWPREC_WITHOUT: ") + error.what());
+    }
     m.def("path_names", [] { return path_names; }, "Names of the fast paths.");
     m.def("paths_off", &paths_off, "Names of those that are switched off.");
     m.def("set_paths_off", &set_paths_off, nb::arg("names"), "Switches these off and the others on.");

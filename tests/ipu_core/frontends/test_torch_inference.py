@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Epochs, Predictor, Samples, Sgd, TrainLoop, compare, from_torch
-from ipu_core.train.values import described
+from ipu_core.train.digests import described
 from tests.ipu_core.frontends.test_torch_models import made
 
 torch = pytest.importorskip("torch")

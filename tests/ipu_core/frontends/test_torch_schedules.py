@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_core import TorchSchedule, TrainLoop, from_torch, from_torch_optimizer
-from ipu_core.train.values import described
+from ipu_core.train.digests import described
 from tests.ipu_core.frontends.test_torch_optimizers import module_and_batch
 
 torch = pytest.importorskip("torch")

@@ -279,7 +279,7 @@ def test_a_step_allocates_no_arrays():
     rows, width = 512, 256
     x = RNG.normal(size=(rows, width)).astype(np.float32)
     params = {"weight": RNG.normal(size=(width, width)).astype(np.float32) / 16, "table": x.copy()}
-    batch = (x, RNG.integers(0, rows, rows).astype(np.int32))
+    batch = (x, RNG.integers(0, width, rows).astype(np.int32))
 
     def model(params, batch):
         y = nn.embedding(params["table"], batch[1]) @ params["weight"]

@@ -16,8 +16,8 @@ from ipu_core.errors import NotFinite
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Lamb, Sgd
-from ipu_core.train.scaling import LossScale
 from lowprec import float8_e4m3fn, float8_e5m2fnuz
 from tests.examples import first
 from tests.ipu_core.train.test_loop import batches, bits, loop

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ipu_core.train.interrupts import Hold
+from ipu_core.train.stepper import Hold
 
 
 class Came(KeyboardInterrupt):

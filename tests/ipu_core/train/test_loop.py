@@ -12,13 +12,13 @@ import lowprec
 from ipu_core import nn
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
+from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.errors import FloatingPointException, NotFinite, UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from ipu_core.train.updates import UpdateCounter
 from lowprec import Accumulation, FloatFormat, float16
 from lowprec.statistics import UpdateCount
 
@@ -242,7 +242,7 @@ def test_updates_of_a_run_that_diverged_are_counted_without_a_warning() -> None:
     counter = UpdateCounter()
     equation = next(e for e in loop("fp32.32").block.equations if e.role == "update")
     counter(equation, (infinite, np.zeros(2, np.float32), np.float32(np.inf)), infinite)
-    assert counter.total == (0, 0, 0, 0)
+    assert counter.total == UpdateCount()
 
 
 def test_counting_updates_changes_nothing_and_agrees_with_the_step() -> None:
@@ -366,7 +366,7 @@ def test_infinities_in_a_batch_and_numbers_that_saturate_are_taken() -> None:
         ({"optimizer": Sgd}, r"optimizer must be one such as Sgd\(0.1\).*, not <class"),
         ({"control": "nanoo"}, r"control must be one such as FloatingPointControl\(nanoo=True\), not 'nanoo'"),
         ({"precision": 16}, "a precision is a name such as 'fp16.16/stochastic', or a Precision, not 16"),
-        ({"accumulations": {0: 3}}, r"accumulations\[0\] must be one such as Accumulation\(group=16\), not 3"),
+        ({"accumulations": {0: 3}}, r"accumulations\[0\] must be one such as Accumulation\(...\), not 3"),
         ({"accumulations": 3}, "accumulations must be a dict from equation numbers to Accumulations, not 3"),
     ],
 )

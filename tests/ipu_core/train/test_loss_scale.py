@@ -15,8 +15,8 @@ from ipu_core.chip.target import Target
 from ipu_core.errors import NotFinite
 from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
-from ipu_core.train.scaling import LossScale, Scale
 from tests.examples import examples, first
 from tests.ipu_core.train.test_loop import batches, bits, loop
 

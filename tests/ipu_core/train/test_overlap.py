@@ -17,8 +17,8 @@ from ipu_core.study.models import catalogue as models
 from ipu_core.study.models.size import Size
 from ipu_core.study.settings import USUAL, Settings
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import AdamW, Lamb, Optimizer
-from ipu_core.train.scaling import LossScale
 from tests.examples import first
 
 PRECISIONS = "mlperf-bert", "mlperf-bert-pod16"

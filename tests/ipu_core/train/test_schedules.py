@@ -1,5 +1,7 @@
 """Learning-rate schedules against optax's, by hand where it has none, and in the training loop."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,23 @@ def test_a_schedule_that_gives_no_rate_is_refused():
     made.train(np.ones(4, np.float32))
     with pytest.raises(ValueError, match=r"gives the learning rate -0.9 for step 1: it must be a number from 0"):
         made.train(np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize(("make", "error", "words"), [
+    (lambda: Piecewise(0.1, ((2.5, 0.1),)), ValueError, "Piecewise: a step must be an integer of at least 0, not 2.5"),
+    (lambda: Piecewise(0.1, ((float("nan"), 0.1),)), ValueError, "Piecewise: a step must be an integer .*, not nan"),
+    (lambda: Piecewise(0.1, (3,)), TypeError, r"factors must be \(step, factor\) pairs such as \(100, 0.1\), not 3"),
+    (lambda: Piecewise(0.1, 3), TypeError, "Piecewise: factors must be a list, not 3"),
+    (lambda: Piecewise(0.1, ((3, float("nan")),)), ValueError, "Piecewise: a rate, factor or power must"),
+    (lambda: Polynomial(0.1, 0.0, 5, float("nan")), ValueError, "Polynomial: a rate, factor or power must"),
+    (lambda: WarmUp(3, 5), TypeError, r"WarmUp: then must be a schedule such as Constant\(0.1\), not 3"),
+    (lambda: Cosine(0.1, 2.5), ValueError, "Cosine: steps must be an integer of at least 1, not 2.5"),
+])  # fmt: skip
+def test_what_is_no_whole_step_or_no_rate_is_refused(make: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_numpys_integers_are_steps() -> None:
+    assert Cosine(0.1, np.int64(4))(4) == 0.0  # type: ignore[arg-type]
+    assert Piecewise(0.1, ((np.int64(2), 0.5),))(2) == 0.05  # type: ignore[arg-type]

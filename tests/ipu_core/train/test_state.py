@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, FloatingPointControl, LossScale, Target, TrainLoop, Watch, nn
+from ipu_core import Adam, FloatingPointControl, LossScale, Precision, Target, TrainLoop, Watch, nn
 from ipu_core.errors import FloatingPointException
 from ipu_core.train import checkpoint
-from ipu_core.train.scaling import Scale, Skipped
+from ipu_core.train.loss_scale import Scale, Skipped
 from ipu_core.train.state import State, Steps
-from lowprec import Key
+from lowprec import Accumulation, Key
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(9, 8, 6)).astype(np.float32)
@@ -35,7 +35,7 @@ def loop(engine: str = "direct", **more: Any) -> TrainLoop:
         "optimizer": Adam(0.01), "precision": "fp16.16/stochastic", "key": 5, "loss_scale": SCALE,
         "target": Target("gc200", tiles=4), "engine": engine, **more,
     }  # fmt: skip
-    return TrainLoop(loss, PARAMS, BATCHES[0], **options)
+    return TrainLoop(options.pop("loss", loss), PARAMS, BATCHES[0], **options)
 
 
 def spoilt(number: int) -> Any:
@@ -196,16 +196,103 @@ def test_arrays_and_history_make_the_state_again() -> None:
         begun.restored(now.arrays(), -1)
 
 
-def test_a_foreign_state_is_refused_and_changes_nothing() -> None:
-    made, other = loop(), loop(optimizer=Adam(0.01), precision="fp32.32")
+def l1(params: Any, batch: Any) -> Any:
+    return np.mean(np.abs(nn.tanh(batch[0] @ params["a"]) @ params["b"] - batch[1]))
+
+
+def held(array: Any) -> Any:
+    return lambda params, batch: np.mean((nn.tanh(batch[0] @ params["a"] * array) @ params["b"] - batch[1]) ** 2)
+
+
+# Each has the arrays of the loop below, by name, shape and dtype, and other bits after a step.
+FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
+    "rounding": ({"precision": "fp16.16/nearest"}, "precision fp16.16/nearest, this one has fp16.16/stochastic"),
+    "partials": ({"precision": "fp16.16/stochastic/partials=float32"}, "precision .*partials=float32"),
+    "order of a sum": ({"accumulations": {0: Accumulation(group=1)}}, "another traced step.* order of sums"),
+    "loss": ({"loss": l1}, "another traced step: another loss"),
+    "optimizer": ({"optimizer": Adam(0.01, b1=0.8)}, "another traced step: another loss, optimizer"),
+    "micro-batches": ({"micro_batches": 2}, "another traced step"),
+    "number of 9 digits": ({"optimizer": Adam(0.01, eps=1.000000001e-8)}, "other constants"),
+    "loss scale": ({"loss_scale": LossScale(init_scale=128.0, growth_interval=2)}, r"loss scale LossScale\(.*128.0"),
+    "control": ({"control": FloatingPointControl(nanoo=True)}, r"control FloatingPointControl\(.*nanoo=True"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_state_of_another_training_is_refused_with_what_differs(what: str, tmp_path: Path) -> None:
+    options, words = FOREIGN[what]
+    made, other = loop(), loop(**options)
     before = made.state
-    with pytest.raises(ValueError, match="arrays are not those of this training step"):
+    with pytest.raises(ValueError, match=f"the state is of a run with {words}"):
         made.resume(other.state)
+    other.save(tmp_path / "c.npz")
+    with pytest.raises(ValueError, match=f"c.npz is of a run with {words}"):
+        made.load(tmp_path / "c.npz")
+    assert same(made.state, before)
+    made.restore(other.arrays(), 0)  # which takes arrays, whose ever they are
+
+
+def test_a_state_knows_the_arrays_that_a_loss_holds() -> None:
+    ones = np.ones(5, np.float32)
+    state = loop(loss=held(ones)).state
+    loop(loss=held(ones.copy())).resume(state)
+    with pytest.raises(ValueError, match="other constants: numbers or arrays that the loss or the optimizer holds"):
+        loop(loss=held(2 * ones)).resume(state)
+
+
+def test_a_state_without_a_name_of_its_precision_or_on_another_engine_is_the_same() -> None:
+    made, named = loop(), Precision.parse("fp16.16/stochastic")
+    for other in (
+        loop(precision=replace(named, name="mine")), loop("tiles", streamed="optimizer.*"), loop(reorder=False),
+        loop(optimizer=Adam(lambda step: 0.1)), loop(recompute=True), made.in_precision("fp16.16/stochastic"),
+    ):  # fmt: skip
+        other.resume(made.state)
+        assert same(other.state, made.state)
+
+
+def test_a_foreign_state_is_refused_and_changes_nothing() -> None:
+    made = loop()
+    before = made.state
     with pytest.raises(TypeError, match="state must be"):
         made.resume(before.arrays())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="arrays are not those"):  # it has no loss scale
+    with pytest.raises(
+        ValueError, match=r"loss scale changes as None says, this training's as LossScale\(init_scale=256"
+    ):
         made.resume(replace(before, steps=before.steps._replace(scale=None)))
+    scale = before.steps.scale
+    assert scale is not None
+    for steps, words in (
+        (before.steps._replace(step=-1), "step must be an integer of at least 0, not -1"),
+        (before.steps._replace(scale=scale._replace(value=np.float32(np.nan))), "no loss scale is nan"),
+        (before.steps._replace(scale=scale._replace(good=-2)), "after -2 good steps"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            made.resume(replace(before, steps=steps))
+    for wrong, words in (
+        (replace(before, steps=(Key(0), 1)), "state.steps must be a Steps"),  # type: ignore[arg-type]
+        (replace(before, steps=before.steps._replace(key=3)), "state.steps.key must be a Key, not 3"),  # type: ignore[arg-type]
+        (replace(before, leaves=[]), r"state.leaves must be a Mapping, not \[\]"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=words):
+            made.resume(wrong)
+    lists = {name: array.tolist() for name, array in before.leaves.items()}
+    with pytest.raises(ValueError, match=r"corrections.0 is float64\[\], not float32\[\], .*, and 5 more"):
+        made.resume(replace(before, leaves=lists))
     assert same(made.state, before)
+    fixed = loop(loss_scale=256.0)
+    with pytest.raises(ValueError, match="the loss scale is 256 in every step, not 128"):
+        fixed.restore({**fixed.arrays(), "loss_scale.value": np.array(128, np.float32)}, 0)
+
+
+@DRAWN
+def test_another_key_is_refused_where_tiles_have_drawn_with_theirs() -> None:
+    made = loop("tiles", random="hardware", loss_scale=None)
+    other = loop("tiles", random="hardware", loss_scale=None, key=6)
+    state = other.state
+    made.resume(state)
+    assert made.train(BATCHES[0]) == other.train(BATCHES[0])
+    with pytest.raises(ValueError, match=r"run with random HardwareRandom.*6.*, this one has HardwareRandom.*7"):
+        made.resume(replace(state, steps=state.steps._replace(key=Key(7))))
 
 
 def test_what_was_seen_of_later_steps_is_forgotten() -> None:
@@ -247,7 +334,17 @@ def test_a_checkpoint_holds_the_state_under_the_names_it_always_had(tmp_path: Pa
         "optimizer.corrections.0",
         "optimizer.corrections.1",
     }
-    assert meta.keys() == {"step", "key", "precision", "traced step", "loss scale", "control", "history", "run"}
+    assert meta.keys() == {
+        "step",
+        "key",
+        "precision",
+        "traced step",
+        "constants",
+        "loss scale",
+        "control",
+        "history",
+        "run",
+    }
     assert meta["key"] == "Key(0x5)"
     other = loop(engine="tiles")
     other.load(tmp_path / "c.npz")
@@ -255,3 +352,8 @@ def test_a_checkpoint_holds_the_state_under_the_names_it_always_had(tmp_path: Pa
     assert other.train(BATCHES[3]) == made.train(BATCHES[3])
     with pytest.raises(ValueError, match="with key"):
         loop(key=6).load(tmp_path / "c.npz")
+    older = {name: value for name, value in meta.items() if name not in ("constants", "loss scale", "control")}
+    checkpoint.save(tmp_path / "older.npz", arrays, older)
+    again = loop()
+    again.load(tmp_path / "older.npz")
+    assert again.step == 3

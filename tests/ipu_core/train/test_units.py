@@ -89,8 +89,14 @@ def test_weights_that_do_not_begin_with_deviation_1_are_refused_with_what_to_wri
 
 
 def test_a_loop_goes_on_in_another_precision_with_the_factors_that_it_was_traced_with() -> None:
-    made = loop("unit-fp8").in_precision("fp32.32")
-    assert made.precision.unit_scaled
+    with pytest.raises(
+        ValueError, match=r"with unit_scaled True, not False: 'fp32.32/unit_scaled=true' goes on with it"
+    ):
+        loop("unit-fp8").in_precision("fp32.32")
+    with pytest.raises(ValueError, match=r"with unit_scaled False, not True: 'fp16.32' goes on with it"):
+        loop("fp32.32").in_precision("unit-fp16")
+    made = loop("unit-fp8").in_precision("fp32.32/unit_scaled=true")
+    assert made.precision.name == "fp32.32/unit_scaled=true"
     assert (
         made.predict(scores, BATCH[0]).tobytes() == loop("fp32.32/unit_scaled=true").predict(scores, BATCH[0]).tobytes()
     )

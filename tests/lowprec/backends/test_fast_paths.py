@@ -146,7 +146,16 @@ def test_the_environment_is_read_when_the_module_is_loaded() -> None:
     assert imported("strips,pipelines").stdout.split() == ["strips", "pipelines"]
     refused = imported("strips,none")
     assert refused.returncode != 0
-    assert "'none' is not a fast path that can be switched off; there are" in refused.stderr
+    assert "LOWPREC_WITHOUT: 'none' is not a fast path that can be switched off; there are" in refused.stderr
+
+
+def test_what_is_no_name_is_refused_in_words_of_ours() -> None:
+    before = paths_off()
+    with pytest.raises(TypeError, match="path 1 must be a str, not 3"), lp.testing.without("strips", 3):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(TypeError, match="name must be a str, not 3"), lp.testing.isa(3):  # type: ignore[arg-type]
+        pass
+    assert paths_off() == before
 
 
 def test_the_ablation_knows_every_path_and_its_files() -> None:

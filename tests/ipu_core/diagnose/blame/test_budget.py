@@ -15,7 +15,7 @@ from ipu_core.diagnose.blame.suspects import Suspects
 from ipu_core.diagnose.blame.switches import CauseSwitch
 from ipu_core.diagnose.blame.trials import ANOTHER, LOOK, MAKING, Trials
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train import loop as loops
+from ipu_core.train import stepper
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.runner import Runner
 from tests.examples import first
@@ -58,7 +58,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
 
     counted(Runner, "feed", lambda *_: "steps")
     counted(Lockstep, "look", lambda *_: "looks")
-    counted(loops, "step_block", lambda *_: "traced")
+    counted(stepper, "step_block", lambda *_: "traced")
     counted(TrainLoop, "in_precision", lambda loop, new: "own" if Precision.parse(new) == loop.precision else "others")
     return made
 

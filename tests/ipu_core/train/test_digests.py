@@ -16,7 +16,7 @@ import pytest
 
 from ipu_core import Adam, Lamb, Sgd
 from ipu_core.train.data.dataset import shuffled
-from ipu_core.train.values import described, digest
+from ipu_core.train.digests import described, digest
 from lowprec import FloatFormat, bfloat16, float16
 
 
@@ -125,7 +125,7 @@ def test_a_name_that_is_not_bound_yet_is_left_out() -> None:
 
 def test_the_words_are_the_same_in_every_process() -> None:
     program = (
-        "from ipu_core.train.values import *\n"
+        "from ipu_core.train.digests import *\n"
         "print(digest(described({'weight', 'bias', 'gain', 'shift'})))\n"
         "print(digest(described(lambda name: name in {'weight', 'bias', 'gain', 'shift'} and name.lower())))"
     )

@@ -114,6 +114,14 @@ class Scale(NamedTuple):
         return {"loss_scale.value": np.array(self.value, np.float32), "loss_scale.good": np.array(self.good, np.int64)}
 
     def restored(self, arrays: dict[str, Array]) -> Scale:
-        """The scale that a checkpoint held; takes its entries out."""
+        """The scale that a checkpoint held; takes its entries out.
+
+        Raises:
+            ValueError: one that never is, or another than this where this does not change.
+        """
         value, good = (arrays.pop(f"loss_scale.{name}") for name in ("value", "good"))
+        if self.policy is None and value != self.value:
+            raise ValueError(f"the loss scale is {self.value:g} in every step, not {value:g}")
+        if not LEAST <= value < math.inf or good < 0:
+            raise ValueError(f"no loss scale is {value:g} after {good} good steps")
         return self._replace(value=np.float32(value), good=int(good))

@@ -1,0 +1,292 @@
+"""A training under way: steps, each done whole or not at all, from what is prepared once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+from ipu_core.compile.bill import Bill
+from ipu_core.diagnose.finite import cause, check_choice, in_words
+from ipu_core.diagnose.watch.watch import Watching
+from ipu_core.errors import FloatingPointException
+from ipu_core.ir.block import Array
+from ipu_core.ir.bodies import branch_of
+from ipu_core.ir.precision.amax_scales import fitting
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.pytree import PyTree, flatten, named, paths, unflatten
+from ipu_core.ir.run.execute import Observer
+from ipu_core.train.data.batches import BatchInputs
+from ipu_core.train.loss_scale import Scale
+from ipu_core.train.optim.common import Common, Rate, rate_of
+from ipu_core.train.options import Execution, Training
+from ipu_core.train.runner import Runner
+from ipu_core.train.state import State, Steps, identity_of
+from ipu_core.train.step import Loss, PlannedStep, initial_state, planned_step, read_random, step_block
+from ipu_core.train.units import loss_in_units
+from lowprec import Key
+from lowprec.processor import in_default_state
+
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Hold:
+    """Lets a Ctrl-C that comes within ``with hold:`` wait for its end, where it means what it meant before.
+
+    So do SIGTERM and SIGHUP where a Python function handles them. It does so while it is `installed`, which takes
+    longer than a small step. Only the main thread hears of signals; elsewhere this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._meant: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._busy = self._installed = False
+        self._came: list[tuple[int, FrameType | None]] = []
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Listens to the signals within the context."""
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        mine = list[signal.Signals]()
+        try:
+            for number in HELD:
+                meant = signal.getsignal(number)
+                if callable(meant) and meant != self._hear:  # not ignored, and its handler is Python's
+                    self._meant[number] = meant
+                    mine.append(number)
+                    signal.signal(number, self._hear)
+            self._installed = True
+            yield
+        finally:
+            self._installed = False  # first: where a signal ends this too, the next time begins anew
+            for held in mine:
+                if signal.getsignal(held) == self._hear:  # a handler may have put another in its place
+                    signal.signal(held, self._meant[held])
+
+    def __enter__(self) -> None:
+        self._busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self._busy = False
+        if self._came and self._meant:
+            number, frame = self._came[0]
+            self._came.clear()
+            self._meant[number](number, frame)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            self._came.append((number, frame))
+        elif number in self._meant:
+            self._meant[number](number, frame)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training never changes: its planned step, and how the state and each step's inputs are brought to it.
+
+    Attributes:
+        planned: The step.
+        tree: How the state's leaves are nested.
+        batch_inputs: What it takes of each batch.
+        rate: The learning rate.
+        on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
+        bill: The tiles' account, once it is made; None: it is not yet, or there is none.
+    """
+
+    planned: PlannedStep
+    tree: PyTree
+    batch_inputs: BatchInputs
+    rate: Rate
+    on_nonfinite: str
+    bill: Bill | None = None
+
+
+class Stepper:
+    """A training under way: its arrays lie with what runs the steps, and are read where somebody asks for them.
+
+    Args:
+        prepared: What is run.
+        state: From which it goes on.
+        watching: What is looked at; None: nothing.
+        cause: Where a loss that was not finite began, in words.
+
+    Attributes:
+        prepared, watching, cause: As given; `cause` is that of the steps done.
+        steps: Those done.
+        runner: What runs them.
+        hold: Makes Ctrl-C wait for the end of a step.
+    """
+
+    def __init__(self, prepared: Prepared, state: State, watching: Watching | None = None, cause: str = "") -> None:
+        self.watching, self.cause, self.hold = watching, cause, Hold()
+        planned, on = prepared.planned, prepared.planned.execution
+        random = read_random(planned.training.random, state.steps.key)
+        self.runner = Runner(
+            planned.block, on.target, planned.accumulations, planned.training.control, on.engine,
+            overlap=on.overlap, share=on.reorder and random is None, steps_per_call=on.steps_per_call, random=random,
+            bill=prepared.bill,
+        )  # fmt: skip
+        self.prepared = replace(prepared, bill=self.runner.bill)  # which copies and pickles take with them
+        self.names = paths(prepared.tree)
+        self._stops, self._traps = prepared.on_nonfinite == "stop", planned.training.control.traps
+        self._branch = None if state.steps.scale is None else branch_of(planned.block)
+        self.put(state)
+
+    @property
+    def state(self) -> State:
+        """A copy of the state that it is in."""
+        leaves = dict(zip(self.names, self.runner.read(), strict=True))
+        return State(self.steps, leaves, self.identity, self.runner.drawn)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells it from other trainings."""
+        return identity_of(self.prepared.planned, self.steps.key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stepper, (self.prepared, self.state, self.watching, self.cause)
+
+    def put(self, state: State) -> None:
+        """Goes on from a state."""
+        self.runner.write([state.leaves[name] for name in self.names])
+        if state.drawn:
+            self.runner.draw_on(state.drawn)
+        self.steps = steps = state.steps
+        skipped = bool(steps.skipped) and steps.skipped[-1].step == steps.step - 1
+        self.runner.renewed = None if steps.step == 0 or steps.scale is None else not skipped
+
+    def checked(self, state: State) -> State:
+        """A state of this training at another time; see `State.resumed` for what is refused."""
+        return self.state.resumed(state, functools.partial(identity_of, self.prepared.planned))
+
+    def resume(self, state: State) -> None:
+        """Goes on from a state of this training at another time: what was seen of the steps after it is forgotten."""
+        self.put(state)
+        if self.watching is not None:
+            self.watching.rewind(state.steps.step)
+
+    def inputs(self, batch: Any, step: int) -> list[Any]:
+        """What a step takes besides the state."""
+        prepared, scale = self.prepared, self.steps.scale
+        inputs = [*prepared.batch_inputs(batch), rate_of(prepared.rate, step)]
+        return inputs if scale is None else [*inputs, scale.value]
+
+    @in_default_state
+    def train(self, batches: Sequence[Any]) -> list[float]:
+        """Updates on several batches, in one call if they are as many as one does and none is looked at; the losses."""
+        count, first, planned = len(batches), self.steps.step, self.prepared.planned
+        if count > 1:
+            looked = self.watching is not None and self.watching.due(first, count)
+            if count < planned.execution.steps_per_call or looked:
+                return [loss for batch in batches for loss in self.train([batch])]
+        given = [self.inputs(batch, first + number) for number, batch in enumerate(batches)]
+        before = self.runner.read() if self._stops and self.steps.not_finite is None else None
+        with self._undone() if self._traps or count > 1 else self.hold:
+            try:
+                losses = [self._done(outputs) for outputs in self._fed(given)]
+            except FloatingPointException as error:
+                where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
+                raise FloatingPointException(f"{where}: {error}") from None
+        if before is not None and self.steps.not_finite is not None and not planned.training.draws_on_tiles:
+            keys = [self.steps.key.fold_in(first + number) for number in range(count)]
+            state = dict(zip(self.names, before, strict=True))
+            self.cause = cause(planned.block, planned.accumulations, planned.training.control, state, given, keys)
+        return losses
+
+    def news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
+        """What is to be said of a loss that is not finite, if none was known before, and whether to stop there."""
+        found = self.steps.not_finite
+        if found is None or known is not None or self.prepared.on_nonfinite == "ignore":
+            return "", False
+        skipped = self.steps.skips(found[0])
+        return in_words(*found, skipped, self.cause), self._stops and not skipped
+
+    def rehearse(self, batch: Any, observer: Observer, among: frozenset[int]) -> None:
+        """Tells an observer of these equations of the next step, without doing it."""
+        inputs = self.inputs(batch, self.steps.step)
+        with self.hold.installed(), self.hold:
+            self.runner.rehearse(inputs, self.steps.key.fold_in(self.steps.step), observer, among)
+
+    def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:
+        """What the steps give that take these inputs, one after another."""
+        now = self.steps
+        if len(given) > 1:
+            return self.runner.feed_many(given, now.key, now.step)
+        key = now.key.fold_in(now.step)
+        if self.watching is None or not self.watching.due(now.step):
+            return [self.runner.feed(given[0], key)]
+        with self.watching.look(now.step, self.runner.observed) as look:
+            return [self.runner.feed(given[0], key, look, self.watching.equations)]
+
+    def _done(self, outputs: Sequence[Array]) -> float:
+        """Keeps what a step that is done says; gives its loss."""
+        loss = float(outputs[0])
+        overflowed = None if self._branch is None else tuple(itertools.compress(self._branch.names, outputs[1]))
+        self.steps = self.steps.after(loss, overflowed)
+        return loss
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
+        before = self.state
+        try:
+            yield
+        except BaseException:
+            with self.hold:
+                self.put(before)
+            raise
+
+
+def begun(
+    loss: Loss,
+    params: Any,
+    batch: Any,
+    training: Training,
+    execution: Execution,
+    key: Key,
+    model_state: Any,
+    on_nonfinite: str,
+) -> tuple[Prepared, State]:
+    """A training before its first step; arguments and errors as of `TrainLoop`."""
+    precision, optimizer = training.precision, training.optimizer
+    if isinstance(optimizer, Common):
+        optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
+    scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
+    ideal = step_block(
+        loss_in_units(loss, params, precision), optimizer, params, batch,
+        micro_batches=training.micro_batches, running_mean=precision.running_mean, scaled=scale is not None,
+        model_state=model_state,
+    )  # fmt: skip
+    planned = planned_step(ideal, training, execution)
+    first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
+    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
+    rate_of(optimizer.lr, 0)
+    prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite))
+    return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
+
+
+def in_precision(prepared: Prepared, state: State, precision: Precision) -> tuple[Prepared, State]:
+    """The same training in another precision, on the direct engine, see `TrainLoop.in_precision`."""
+    planned = prepared.planned
+    was, drew = planned.training.precision, planned.training.draws_on_tiles
+    traced = {name: getattr(was, name) for name in ("unit_scaled", "scaled_state", "store_root", "running_mean")}
+    for name, own in traced.items():
+        if (other := getattr(precision, name)) != own:
+            instead = precision.changed(**traced)
+            raise ValueError(f"this loop was traced with {name} {own}, not {other}: {str(instead)!r} goes on with it")
+    training = replace(planned.training, precision=precision, random="philox")
+    execution = replace(planned.execution, engine="direct")
+    if precision != was or drew:
+        planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
+    planned = replace(planned, training=training, execution=execution)
+    nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))
+    nested = precision.cast_state(planned.block, nested)
+    state = State(state.steps, dict(named(nested)), identity_of(planned, state.steps.key))
+    return replace(prepared, planned=planned, tree=flatten(nested)[1]), state
