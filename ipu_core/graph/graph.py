@@ -209,7 +209,7 @@ class Graph:
         for name, tensor in (fields or {}).items():
             self._check_own(tensor, f"field {name!r}")
         number = next(self.operations) if operation is None else operation
-        vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number)
+        vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number, number)
         if compute_set.singles and operation is None and compute_set.singles[-1].codelet is codelet:
             vertex.operation = compute_set.singles[-1].operation  # one group, one number
         compute_set.singles.append(vertex)

@@ -74,13 +74,19 @@ class VertexGroup:
 
 @dataclass(eq=False)
 class Vertex:
-    """One vertex added by hand; the graph groups alike ones when an engine is built."""
+    """One vertex added by hand; the graph groups alike ones when an engine is built.
+
+    Attributes:
+        operation: number folded into the key, shared by neighbours of one codelet, which may make a group.
+        number: the same for a group that does not have the first of these in it; it would draw that one's bits.
+    """
 
     codelet: type[Codelet]
     tile: int | None
     fields: dict[str, Tensor]
     params: dict[str, Any]
     operation: int
+    number: int
 
 
 @dataclass(eq=False)
@@ -99,7 +105,15 @@ class ComputeSet:
             if vertex.tile is None:
                 raise UnmappedTensor(f"a {vertex.codelet.__name__} vertex of compute set {self.name!r} has no tile")
             alike.setdefault(_likeness(self, vertex), []).append(vertex)
-        return self.groups + [_group_singles(self, same, tiles) for same in alike.values()]
+        drawn: set[int] = set()
+        groups = []
+        for same in alike.values():
+            first = same[0]
+            groups.append(
+                _group_singles(self, same, first.number if first.operation in drawn else first.operation, tiles)
+            )
+            drawn.add(first.operation)
+        return self.groups + groups
 
 
 def make_group(
@@ -192,7 +206,7 @@ def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:
     return vertex.codelet, geometry, shapes, values, vertex.operation
 
 
-def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: int) -> VertexGroup:
+def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], operation: int, tile_count: int) -> VertexGroup:
     first = same[0]
     fields = {name: _stack([vertex.fields[name] for vertex in same]) for name in first.fields}
     statics = declared_statics(first.codelet)
@@ -201,7 +215,7 @@ def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: 
         for name, value in first.params.items()
     }
     tiles = [vertex.tile for vertex in same]
-    return make_group(compute_set, first.codelet, tiles, fields, params, first.operation, tile_count)  # type: ignore[arg-type]
+    return make_group(compute_set, first.codelet, tiles, fields, params, operation, tile_count)  # type: ignore[arg-type]
 
 
 def _stack(tensors: Sequence[Tensor]) -> FieldSource:
