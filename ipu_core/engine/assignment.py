@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.tile import SECOND_ROUNDING
 from ipu_core.errors import FloatingPointException
-from ipu_core.graph.per_vertex import PerVertex
 from ipu_core.graph.vertices import VertexGroup
 from lowprec import FloatFormat, astype
 from lowprec import float16 as FLOAT16
@@ -63,8 +62,6 @@ def _of_shape(where: str, value: Any, shape: tuple[int, ...]) -> Array:
         TypeError: no numbers.
         ValueError: another shape.
     """
-    if isinstance(value, PerVertex) and value.shape == shape[: value.ndim]:
-        value = np.broadcast_to(value.beside(len(shape)), shape)
     source = np.asarray(value)
     if source.dtype.kind in "OSUMmc" or source.dtype.names is not None:
         raise TypeError(f"{where} takes real numbers; compute assigned {shown(value)}")

@@ -15,7 +15,7 @@ from ipu_core.chip.target import Target
 from ipu_core.engine.assignment import assigner
 from ipu_core.engine.watch import watched
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.per_vertex import PerVertex
+from ipu_core.graph.per_vertex import PerVertex, parameter
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 from lowprec import Key
@@ -110,7 +110,10 @@ def _instance(
     draws: Draws | None,
 ) -> Codelet:
     codelet = group.codelet()
-    params = group.params if codelet.trusted else {name: _param(group, value) for name, value in group.params.items()}
+    params: Mapping[str, Any] = group.params
+    if not codelet.trusted:
+        fields = {name: PerVertex.of(array, group.tiles.ndim) for name, array in fields.items()}
+        params = {name: _param(group, value) for name, value in params.items()}
     codelet.__dict__.update(fields, **params, target=target, control=control, key=None, draws=draws)
     return codelet
 
@@ -119,7 +122,7 @@ def _param(group: VertexGroup, value: Any) -> Any:
     """A parameter as a user's codelet sees it: numbers of the vertices' own by the vertex axes."""
     axes = group.tiles.ndim
     own = isinstance(value, np.ndarray) and value.shape[:axes] == group.tiles.shape
-    return PerVertex.of(value, axes) if own and value.dtype.kind in "biuf" else value
+    return parameter(value, axes) if own and value.dtype.kind in "biuf" else value
 
 
 def _given(group: VertexGroup) -> set[str]:

@@ -71,7 +71,8 @@ def _with_nan(group: VertexGroup, arrays: list[Any]) -> NDArray[np.bool_]:
 
 def _whole_at_first(group: VertexGroup, codelet: Codelet, compute: Compute, random: TileRandom | None) -> Compute:
     """Looks in the first run whether all elements of all outputs are written."""
-    written = {name: words(codelet.__dict__[name]) for name, operand in group.operands.items() if operand.field.writes}
+    fields = codelet.__dict__
+    written = {name: words(np.asarray(fields[name])) for name, item in group.operands.items() if item.field.writes}
     outputs = {name: array for name, array in written.items() if not group.operands[name].field.reads}
     if not outputs:
         return compute

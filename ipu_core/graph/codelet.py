@@ -77,10 +77,8 @@ class InOut(Field):
 class Param:
     """A value in the vertex's own state, set when the vertex is added; without a default it must be given.
 
-    In `compute` it is the value given to all vertices of a group. Where vertices were given values of their own it is
-    an array whose leading axes are the vertex axes, of numbers of 32 bits. In NumPy's elementwise functions and
-    ``np.where`` these axes meet the vertex axes of fields: ``self.x * self.a`` takes each vertex's own, however many
-    axes `x` has. For other functions it is a plain array, to be given its missing axes (``self.a[..., None]``).
+    In `compute` it is the value that all vertices of a group were given, or where they were given values of their own
+    an array of these, whose leading axes are the vertex axes. Its numbers have 32 bits.
     """
 
     default: Any = _ANY
@@ -127,12 +125,16 @@ class Codelet:
             def cycles(self, target):
                 return 20 + self.y.shape[-1]
 
-    In a group of V vertices ``self.x`` has shape (V,) and ``self.y`` (V, n): the vertex axes lead. ``self.z = value``
-    stores into an output's elements. The value has exactly their shape, or is one Python number for all, rounded to
-    nearest. A float of another format is converted as the tile converts, under the program's floating-point control;
-    integers are taken modulo 2^32, and an output of integers takes no floats. What goes round the assignment is
-    NumPy's: ``self.z[...] = value``, operators in place (``self.n -= 1``), ``out=self.z``, and a value that NumPy has
-    computed in the output's format.
+    In a group of V vertices ``self.x`` has shape (V,) and ``self.y`` (V, n): the vertex axes lead. They are told from
+    the others: in NumPy's elementwise functions, and in what these give, ``self.x * self.y`` takes each vertex's own
+    number; ``self.y.sum()``, or anything over vertex axes but ``any`` and ``all``, is refused. What other functions
+    give is a plain array, whose axes meet from the last as ever; ``np.asarray(self.y)`` is one.
+
+    ``self.z = value`` stores into an output's elements. The value has exactly their shape, or is one Python number for
+    all, rounded to nearest. A float of another format is converted as the tile converts, under the program's
+    floating-point control; integers are taken modulo 2^32, and an output of integers takes no floats. What goes round
+    the assignment is NumPy's: ``self.z[...] = value``, operators in place (``self.n -= 1``), ``out=self.z``, and a
+    value that NumPy has computed in the output's format.
 
     `compute` writes all elements of every Output: in the first run of each engine they begin with arbitrary values, and
     those that are left so are refused. It may be called twice then, with the other values as they were. It assigns only

@@ -1,28 +1,44 @@
-"""Parameters that differ from vertex to vertex, as arrays whose vertex axes meet those of fields."""
+"""Arrays as a codelet sees them: their first axes count vertices, and stay apart from the vertices' own axes."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+_ALIGNED: Final = (np.where, np.clip)
+"""Elementwise functions of NumPy that are no ufuncs."""
+_REDUCTIONS: Final = (np.sum, np.prod, np.mean, np.max, np.min, np.any, np.all, np.std, np.var)
+_OF_ALL: Final = (np.logical_and, np.logical_or)
+"""What may be asked of all vertices together, as whether to go on."""
+
+
+def _along(name: str, axis: int | None) -> Callable[..., Any]:
+    """A method along an axis, which is `axis` where none is given."""
+
+    def method(self: "PerVertex", axis: Any = axis, **options: Any) -> Any:
+        self._check_axes(name, axis)
+        return self._wrapped(getattr(np.asarray(self), name)(axis, **options))
+
+    return method
+
 
 class PerVertex(np.ndarray[Any, Any]):
-    """An array whose first axes are vertex axes: elementwise functions take them as those of fields.
+    """An array whose first axes are vertex axes, in NumPy's elementwise functions and sums.
 
-    NumPy alone would join the last axes: with as many vertices as a vector has elements, the wrong ones. What is made
-    of it is a plain array.
+    NumPy alone joins last axes: a number of each vertex (V,) and a vector of each (V, n) give an error, or with V = n
+    the wrong vertices' numbers. Here vertex axes meet vertex axes. Sums and the like over them, which would take
+    vertices together, are refused. What other functions give is a plain array.
+
+    Attributes:
+        axes: how many axes are vertex axes.
     """
 
     axes: int
 
     @classmethod
     def of(cls, values: NDArray[Any], axes: int) -> "PerVertex":
-        """An array whose first `axes` axes are vertex axes; numbers of 64 bits, which Python's are, become 32."""
-        if values.dtype == np.float64:
-            values = values.astype(np.float32)
-        elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int32)):
-            values = values.astype(np.int32)
+        """A view of an array."""
         found = np.asarray(values).view(cls)
         found.axes = axes
         return found
@@ -31,23 +47,94 @@ class PerVertex(np.ndarray[Any, Any]):
         """The plain array with axes of length 1 behind the vertex axes, so that it has `ndim` at least."""
         plain = np.asarray(self)
         missing = (1,) * max(0, ndim - plain.ndim)
-        return plain.reshape(plain.shape[: self.axes] + missing + plain.shape[self.axes :])
+        return plain.reshape(plain.shape[: self.axes] + missing + plain.shape[self.axes :]) if missing else plain
 
     def __array_finalize__(self, made_from: Any) -> None:
-        self.axes = getattr(made_from, "axes", 0)
+        axes = getattr(made_from, "axes", 0)
+        self.axes = axes if axes and self.shape[:axes] == made_from.shape[:axes] else 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        options = {name: _plain(value) for name, value in options.items()}
-        return getattr(ufunc, method)(*_beside_each_other(inputs), **options)
+        into = options.get("out")
+        like = next(item for item in (*inputs, *(into or ())) if isinstance(item, PerVertex))
+        if method == "__call__" and ufunc.signature is None:
+            given = _beside_each_other(inputs)
+        else:
+            given = [_plain(item) for item in inputs]
+            if method in ("reduce", "accumulate") and ufunc not in _OF_ALL:
+                like._check_axes(ufunc.__name__, options.get("axis", 0))
+        found = getattr(ufunc, method)(*given, **{name: _plain(value) for name, value in options.items()})
+        if into is not None:
+            return into[0] if len(into) == 1 else into
+        if ufunc.signature is not None or method not in ("__call__", "reduce", "accumulate"):
+            return found
+        return tuple(map(like._wrapped, found)) if isinstance(found, tuple) else like._wrapped(found)
 
     def __array_function__(
-        self, function: Callable[..., Any], _: Iterable[type], args: Iterable[Any], options: Mapping[str, Any]
+        self, function: Callable[..., Any], types: Iterable[type], args: Iterable[Any], options: Mapping[str, Any]
     ) -> Any:
-        args = _beside_each_other(args) if function in (np.where, np.clip) else [_plain(item) for item in args]
-        return function(*args, **{name: _plain(value) for name, value in options.items()})
+        if function in _REDUCTIONS:
+            return super().__array_function__(function, types, args, options)
+        if "axis" in options and next(iter(args), None) is self:
+            self._check_axes(function.__name__, options["axis"])
+        if function not in _ALIGNED:
+            return function(*map(_plain, args), **{name: _plain(value) for name, value in options.items()})
+        return self._wrapped(function(*_beside_each_other(args), **{k: _plain(v) for k, v in options.items()}))
 
     def __getitem__(self, key: Any) -> Any:
-        return np.asarray(self)[key]
+        found = np.asarray(self)[key]
+        keys = key if isinstance(key, tuple) else (key,)
+        used = sum(item is not None and item is not Ellipsis for item in keys)
+        behind = keys[0] is Ellipsis and used <= self.ndim - self.axes if keys else True
+        whole = all(isinstance(item, slice) and item == slice(None) for item in keys[: self.axes])
+        return self._wrapped(found) if behind or (whole and len(keys) >= self.axes) else found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.asarray(self))
+
+    def transpose(self, *axes: Any) -> NDArray[Any]:  # type: ignore[override]
+        """The plain array with its axes in another order."""
+        return np.asarray(self).transpose(*axes)
+
+    @property
+    def T(self) -> NDArray[Any]:  # type: ignore[override]
+        """The plain array with its axes reversed."""
+        return np.asarray(self).T
+
+    def swapaxes(self, axis1: Any, axis2: Any) -> NDArray[Any]:  # type: ignore[override]
+        """The plain array with two axes exchanged."""
+        return np.asarray(self).swapaxes(axis1, axis2)
+
+    argmax, argmin = _along("argmax", None), _along("argmin", None)
+    argsort, sort = _along("argsort", -1), _along("sort", -1)
+
+    def _wrapped(self, found: Any) -> Any:
+        """A result that has the vertex axes as such."""
+        if not isinstance(found, np.ndarray) or found.shape[: self.axes] != self.shape[: self.axes]:
+            return found
+        return PerVertex.of(found, self.axes)
+
+    def _check_axes(self, name: str, axis: Any) -> None:
+        """Refuses to reduce over vertex axes.
+
+        Raises:
+            ValueError: one of the axes is a vertex axis, as without `axis` where an array has them.
+        """
+        over = range(self.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        if any(place % max(1, self.ndim) < self.axes for place in over):
+            raise ValueError(
+                f"{name} over axis {axis} of shape {self.shape} takes vertices together, of which the first "
+                f"{self.axes} axes are: give the vertices' own axes, as axis=-1; np.asarray(...) is the array without "
+                "this check"
+            )
+
+
+def parameter(values: NDArray[Any], axes: int) -> PerVertex:
+    """A parameter of the vertices' own; numbers of 64 bits, which Python's are, become 32."""
+    if values.dtype == np.float64:
+        values = values.astype(np.float32)
+    elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int32)):
+        values = values.astype(np.int32)
+    return PerVertex.of(values, axes)
 
 
 def _beside_each_other(items: Iterable[Any]) -> list[Any]:

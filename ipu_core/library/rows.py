@@ -69,6 +69,8 @@ class PutAlong(Codelet):
     def compute(self) -> None:
         """Adds; an index outside the row is an error."""
         tile.put_along(self.indices, self.updates, self.out)
+        if self.control.traps:
+            tile.check_sum("put_along", self.control, (self.updates,), self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: every row is cleared, every update is read and added."""

@@ -81,6 +81,8 @@ class ScatterAdd(Codelet):
     def compute(self) -> None:
         """Adds; an index outside all rows is an error."""
         tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows)
+        if self.control.traps:
+            tile.check_sum("scatter_add", self.control, (self.updates,), self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: its rows are cleared, every update is read and added, as if all were its own."""

@@ -57,7 +57,7 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda v: v.x[:, :1], r"shape \(3, 1\)"),
     (lambda v: v.x.sum(axis=-1), r"shape \(3,\)"),
     (lambda v: v.x[..., None], r"shape \(3, 4, 1\)"),
-    (lambda v: v.x.sum(), r"np.float32\(12.0\), as a sum over the vertices too would be"),
+    (lambda v: np.asarray(v.x).sum(), r"np.float32\(12.0\), as a sum over the vertices too would be"),
     (lambda v: np.array(3.0), r"array\(3.\), as a sum"),
     (lambda v: [1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
 ]
@@ -402,15 +402,38 @@ def test_a_parameter_has_32_bits_however_vertices_were_added(bulk: bool) -> None
     np.testing.assert_array_equal(engine.read(y), values * np.float32(0.1))
 
 
-def test_a_parameter_may_be_an_outputs_value() -> None:
+def test_numbers_of_the_vertices_take_part_by_the_vertex_in_every_expression() -> None:
     graph = Graph(CHIP)
-    y = on_tile_0(graph, "float32", (3, 3), "y")
-    cs, own = graph.add_compute_set(), codelet(giving(lambda v: v.a), y=Output(ndim=1), a=Param())
-    for row in range(3):
-        graph.add_vertex(cs, own, row, {"y": y[row]}, {"a": row + 1.0})
-    engine = Engine(graph, Execute(cs))
+    x, y, s = (on_tile_0(graph, "float32", shape, name) for name, shape in (("x", (3, 3)), ("y", (3, 3)), ("s", (3,))))
+
+    def compute(self: Any) -> None:
+        self.y = self.x * (1 - self.s) + (self.s + self.x.max(axis=-1)) * self.a - self.x.sum(axis=-1)
+
+    own = codelet(compute, x=Input(ndim=1), s=Input(), y=Output(ndim=1), a=Param())
+    cs = graph.add_compute_set()
+    graph.add_vertices(cs, own, [0, 1, 2], {"x": x, "y": y, "s": s}, {"a": np.array([2.0, 3.0, 5.0])})
+    engine, values = Engine(graph, Execute(cs)), np.arange(9, dtype=np.float32).reshape(3, 3)
+    engine.write(x, values)
+    engine.write(s, [4, 8, 16])
     engine.run()
-    assert engine.read(y).tolist() == [[1] * 3, [2] * 3, [3] * 3]
+    each, a = np.array([[4], [8], [16]]), np.array([[2], [3], [5]])
+    expected = values * (1 - each) + (each + values[:, 2:]) * a - values.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(engine.read(y), expected)
+
+
+TOGETHER: list[Callable[[Any], Any]] = [
+    lambda v: v.x / v.x.sum(),
+    lambda v: v.x - np.mean(v.x, axis=0),
+    lambda v: v.x / np.exp(v.x).max(),
+    lambda v: np.cumsum(np.add(v.x, 1).sum(axis=(0, 1))) + v.x,
+    lambda v: np.add.reduce(v.x) + v.x,
+]
+
+
+@pytest.mark.parametrize("value", TOGETHER)
+def test_vertices_are_not_taken_together(value: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match=r"takes vertices together.*: give the vertices' own axes, as axis=-1"):
+        Rows(giving(value)).run()
 
 
 def test_vertices_without_elements() -> None:
