@@ -112,6 +112,11 @@ def _converted(
         result: Array = draws.half(source, control.nanoo)
     else:
         random = random and draws is None
+        if random and key is None:
+            raise ValueError(
+                f"{where} is {fmt.name}: under esr an assigned {source.dtype} is rounded stochastically, and a codelet "
+                "without `converts` has no key for that: it assigns values of the output's own format"
+            )
         if random and place:
             key = key.fold_in(_OUTPUTS + place)
         steps = [fmt] if fmt.bits > _BYTE or source.dtype == np.float16 else [FLOAT16, fmt]

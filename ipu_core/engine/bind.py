@@ -120,9 +120,8 @@ def _instance(
 
 def _param(group: VertexGroup, value: Any) -> Any:
     """A parameter as a user's codelet sees it: numbers of the vertices' own by the vertex axes."""
-    axes = group.tiles.ndim
-    own = isinstance(value, np.ndarray) and value.shape[:axes] == group.tiles.shape
-    return parameter(value, axes) if own and value.dtype.kind in "biuf" else value
+    own = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return parameter(value, group.tiles.ndim) if own else value
 
 
 def _given(group: VertexGroup) -> set[str]:

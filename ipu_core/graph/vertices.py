@@ -146,11 +146,24 @@ def make_group(
     required = {name for name, param in parameters.items() if param.default is None}
     _same_names(where, "parameter", set(params), {*parameters, *statics}, required)
     values = {name: params.get(name, param.default) for name, param in parameters.items()}
+    if not codelet.trusted:
+        values = {name: _value(where, name, value, axes.shape) for name, value in values.items()}
     operands = {
         name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared if name in fields
     }
     program = variant(codelet, fields, {name: params[name] for name in statics if name in params})
     return VertexGroup(program, axes, operands, values, operation)
+
+
+def _value(where: str, name: str, value: Any, axes: tuple[int, ...]) -> Any:
+    """A parameter: an array's leading axes are the vertex axes; a list is an array."""
+    found = np.asarray(value) if isinstance(value, list) else value
+    if isinstance(found, np.ndarray) and found.shape[: len(axes)] != axes:
+        raise ValueError(
+            f"{where}: parameter {name!r} has shape {found.shape}, which does not begin with the vertex axes {axes}; "
+            "several numbers that are one value for all vertices are a tuple"
+        )
+    return found
 
 
 def _same_fields(where: str, codelet: type[Codelet], given: Mapping[str, Any]) -> None:

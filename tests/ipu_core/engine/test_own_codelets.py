@@ -452,3 +452,41 @@ def test_vertices_without_elements() -> None:
     engine.write(y, np.ones(3))
     engine.run()
     assert engine.read(y).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0, 3.0], np.array([1.0, 2.0, 3.0]), np.array([[1.0], [2.0], [3.0]])])
+def test_numbers_of_the_vertices_may_be_given_as_a_list(given: Any) -> None:
+    rows = Rows(giving(lambda v: v.x * v.a), a=Param(given))
+    np.testing.assert_array_equal(rows.run(), np.repeat([[1.0], [2.0], [3.0]], 4, axis=1))
+
+
+def test_several_numbers_for_all_vertices_are_a_tuple() -> None:
+    rows = Rows(giving(lambda v: v.x * v.a), a=Param((1, 2, 3, 4)))
+    np.testing.assert_array_equal(rows.run(), [[1, 2, 3, 4]] * 3)
+    for wrong in (np.arange(4.0), [1, 2, 3, 4], np.ones(())):
+        with pytest.raises(
+            ValueError, match=r"parameter 'a' has shape .*which does not begin with the vertex axes \(3,"
+        ):
+            Rows(giving(lambda v: v.x * v.a), a=Param(wrong))
+
+
+def test_a_codelet_that_rounds_by_itself_assigns_values_of_the_format() -> None:
+    esr = FloatingPointControl(esr=True)
+    with pytest.raises(ValueError, match=r"Own\.y is float16: under esr an assigned float32 is rounded stochastically"):
+        Rows(giving(lambda v: v.x), "float16", converts=False).run(1.0, esr)
+    assert (Rows(giving(lambda v: v.x.astype(np.float16)), "float16", converts=False).run(1.0, esr) == 1).all()
+
+
+def test_one_number_is_rounded_to_nearest_under_esr() -> None:
+    esr, state = FloatingPointControl(esr=True), HardwareRandom((1, 2)).state(CHIP.tiles, CHIP.workers)
+    for options in ({"key": 3}, {"random": state}):
+        assert (Rows(giving(lambda v: 0.1), "float16").run(1.0, esr, **options) == np.float16(0.1)).all()
+
+
+def test_this_packages_own_codelets_are_trusted() -> None:
+    found = [Codelet]
+    for kind in found:
+        found += kind.__subclasses__()
+    ours = {kind for kind in found if kind.__module__.startswith("ipu_core.library.")}
+    assert len(ours) >= 18
+    assert all(kind.trusted for kind in ours)
