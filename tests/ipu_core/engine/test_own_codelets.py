@@ -1,12 +1,15 @@
 """Codelets as users write them: what they may assign, what they must write, what is raised, what they draw."""
 
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lowprec as lp
+from ipu_core import library
 from ipu_core.chip import tile
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
@@ -484,6 +487,8 @@ def test_one_number_is_rounded_to_nearest_under_esr() -> None:
 
 
 def test_this_packages_own_codelets_are_trusted() -> None:
+    for module in walk_packages(library.__path__, f"{library.__name__}."):
+        import_module(module.name)
     found = [Codelet]
     for kind in found:
         found += kind.__subclasses__()
