@@ -12,6 +12,9 @@ _REDUCTIONS: Final = (np.sum, np.prod, np.mean, np.max, np.min, np.any, np.all, 
 _OF_ALL: Final = (np.logical_and, np.logical_or)
 """What may be asked of all vertices together, as whether to go on."""
 
+_KEPT: Final = ("__call__", "reduce", "accumulate")
+"""Methods of ufuncs whose results have the vertex axes of what they are made of."""
+
 
 def _along(name: str, axis: int | None) -> Callable[..., Any]:
     """A method along an axis, which is `axis` where none is given."""
@@ -39,35 +42,39 @@ class PerVertex(np.ndarray[Any, Any]):
     @classmethod
     def of(cls, values: NDArray[Any], axes: int) -> "PerVertex":
         """A view of an array."""
-        found = np.asarray(values).view(cls)
+        found = values.view(cls)
         found.axes = axes
         return found
 
     def beside(self, ndim: int) -> NDArray[Any]:
         """The plain array with axes of length 1 behind the vertex axes, so that it has `ndim` at least."""
-        plain = np.asarray(self)
-        missing = (1,) * max(0, ndim - plain.ndim)
-        return plain.reshape(plain.shape[: self.axes] + missing + plain.shape[self.axes :]) if missing else plain
+        plain = self.view(np.ndarray)
+        if ndim <= plain.ndim:
+            return plain
+        missing = (1,) * (ndim - plain.ndim)
+        return plain.reshape(plain.shape[: self.axes] + missing + plain.shape[self.axes :])
 
     def __array_finalize__(self, made_from: Any) -> None:
         axes = getattr(made_from, "axes", 0)
         self.axes = axes if axes and self.shape[:axes] == made_from.shape[:axes] else 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        into = options.get("out")
-        like = next(item for item in (*inputs, *(into or ())) if isinstance(item, PerVertex))
-        if method == "__call__" and ufunc.signature is None:
-            given = _beside_each_other(inputs)
+        into = options.get("out", ())
+        like = next(item for item in (*inputs, *into) if isinstance(item, PerVertex))
+        options = {name: _plain(value) for name, value in options.items()} if options else options
+        if ufunc.signature is not None or method not in _KEPT:
+            found = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        elif method == "__call__":
+            found = ufunc(*_beside_each_other(inputs), **options)
         else:
-            given = [_plain(item) for item in inputs]
-            if method in ("reduce", "accumulate") and ufunc not in _OF_ALL:
+            if ufunc not in _OF_ALL:
                 like._check_axes(ufunc.__name__, options.get("axis", 0))
-        found = getattr(ufunc, method)(*given, **{name: _plain(value) for name, value in options.items()})
-        if into is not None:
+            found = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        if into:
             return into[0] if len(into) == 1 else into
-        if ufunc.signature is not None or method not in ("__call__", "reduce", "accumulate"):
+        if ufunc.signature is not None or method not in _KEPT:
             return found
-        return tuple(map(like._wrapped, found)) if isinstance(found, tuple) else like._wrapped(found)
+        return tuple(map(like._wrapped, found)) if type(found) is tuple else like._wrapped(found)
 
     def __array_function__(
         self, function: Callable[..., Any], types: Iterable[type], args: Iterable[Any], options: Mapping[str, Any]
@@ -139,11 +146,11 @@ def parameter(values: NDArray[Any], axes: int) -> PerVertex:
 
 def _beside_each_other(items: Iterable[Any]) -> list[Any]:
     items = tuple(items)
-    most = max(np.ndim(_plain(item)) for item in items)
+    most = max(item.ndim if isinstance(item, np.ndarray) else np.ndim(item) for item in items)
     return [item.beside(most) if isinstance(item, PerVertex) else item for item in items]
 
 
 def _plain(item: Any) -> Any:
     if isinstance(item, PerVertex):
-        return np.asarray(item)
+        return item.view(np.ndarray)
     return type(item)(map(_plain, item)) if type(item) in (tuple, list) else item
