@@ -126,9 +126,10 @@ class Codelet:
                 return 20 + self.y.shape[-1]
 
     In a group of V vertices ``self.x`` has shape (V,) and ``self.y`` (V, n): the vertex axes lead. They are told from
-    the others: in NumPy's elementwise functions, and in what these give, ``self.x * self.y`` takes each vertex's own
-    number; ``self.y.sum()``, or anything over vertex axes but ``any`` and ``all``, is refused. What other functions
-    give is a plain array, whose axes meet from the last as ever; ``np.asarray(self.y)`` is one.
+    the others in NumPy's elementwise functions, sums and functions along an axis, and in what these give:
+    ``self.x * self.y`` takes each vertex's own number; ``self.y.sum()``, or anything over vertex axes but ``any`` and
+    ``all``, is refused. What other functions give is a plain array, whose axes meet from the last as ever;
+    ``np.asarray(self.y)`` is one.
 
     ``self.z = value`` stores into an output's elements. The value has exactly their shape, or is one Python number for
     all, rounded to nearest. A float of another format is converted as the tile converts, under the program's

@@ -62,6 +62,8 @@ class PerVertex(np.ndarray[Any, Any]):
         into = options.get("out", ())
         like = next(item for item in (*inputs, *into) if isinstance(item, PerVertex))
         options = {name: _plain(value) for name, value in options.items()} if options else options
+        if ufunc is np.matmul:
+            _check_matrices(inputs)
         if ufunc.signature is not None or method not in _KEPT:
             found = getattr(ufunc, method)(*map(_plain, inputs), **options)
         elif method == "__call__":
@@ -72,7 +74,7 @@ class PerVertex(np.ndarray[Any, Any]):
             found = getattr(ufunc, method)(*map(_plain, inputs), **options)
         if into:
             return into[0] if len(into) == 1 else into
-        if ufunc.signature is not None or method not in _KEPT:
+        if method not in _KEPT or (ufunc.signature is not None and ufunc is not np.matmul):
             return found
         return tuple(map(like._wrapped, found)) if type(found) is tuple else like._wrapped(found)
 
@@ -81,11 +83,12 @@ class PerVertex(np.ndarray[Any, Any]):
     ) -> Any:
         if function in _REDUCTIONS:
             return super().__array_function__(function, types, args, options)
-        if "axis" in options and next(iter(args), None) is self:
+        along = "axis" in options and next(iter(args), None) is self
+        if along:
             self._check_axes(function.__name__, options["axis"])
-        if function not in _ALIGNED:
-            return function(*map(_plain, args), **{name: _plain(value) for name, value in options.items()})
-        return self._wrapped(function(*_beside_each_other(args), **{k: _plain(v) for k, v in options.items()}))
+        given = _beside_each_other(args) if function in _ALIGNED else map(_plain, args)
+        found = function(*given, **{name: _plain(value) for name, value in options.items()})
+        return self._wrapped(found) if along or function in _ALIGNED else found
 
     def __getitem__(self, key: Any) -> Any:
         found = np.asarray(self)[key]
@@ -142,6 +145,20 @@ def parameter(values: NDArray[Any], axes: int) -> PerVertex:
     elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int32)):
         values = values.astype(np.int32)
     return PerVertex.of(values, axes)
+
+
+def _check_matrices(operands: Iterable[Any]) -> None:
+    """Refuses a product of matrices that would take vertices for a matrix' rows and add over them.
+
+    Raises:
+        ValueError: the second operand has fewer than two axes of its own, or the first none.
+    """
+    for least, operand in zip((1, 2), operands, strict=True):
+        if isinstance(operand, PerVertex) and operand.axes and operand.ndim - operand.axes < least:
+            raise ValueError(
+                f"matmul would add over the vertices of shape {operand.shape}, of which the first {operand.axes} axes "
+                "are: give a vector an axis more, as self.x[..., None]"
+            )
 
 
 def _beside_each_other(items: Iterable[Any]) -> list[Any]:

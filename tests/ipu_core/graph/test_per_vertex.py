@@ -86,7 +86,19 @@ def test_views_keep_the_vertex_axes_or_are_plain() -> None:
 
 def test_matrices_are_multiplied_as_numpy_does() -> None:
     a, b = np.arange(12.0).reshape(3, 2, 2), np.arange(18.0).reshape(3, 2, 3)
-    np.testing.assert_array_equal(PerVertex.of(a, 1) @ PerVertex.of(b, 1), a @ b)
+    vertexwise(PerVertex.of(a, 1) @ PerVertex.of(b, 1), a @ b)
+    vertexwise(ROWS @ np.eye(3, 2), X @ np.eye(3, 2))
+    vertexwise((PerVertex.of(a, 1) @ PerVertex.of(a[:, 0], 1)[..., None])[..., 0], np.einsum("vij,vj->vi", a, a[:, 0]))
+    wrong: list[Callable[[], Any]] = [lambda: X @ ROWS, lambda: PerVertex.of(a, 1) @ ROWS, lambda: OURS @ ROWS]
+    for case in wrong:
+        with pytest.raises(ValueError, match=r"matmul would add over the vertices of shape \(3"):
+            case()
+
+
+def test_functions_along_own_axes_keep_the_vertex_axes() -> None:
+    vertexwise(ROWS / np.linalg.norm(ROWS, axis=-1), X / np.linalg.norm(X, axis=1)[:, None])
+    vertexwise(np.median(ROWS, axis=1) * ROWS, np.median(X, axis=1)[:, None] * X)
+    vertexwise(np.roll(ROWS, 1, axis=-1), np.roll(X, 1, axis=1))
 
 
 def test_in_place_the_array_stays_itself() -> None:
