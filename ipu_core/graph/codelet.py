@@ -135,7 +135,7 @@ class Codelet:
     all, rounded to nearest. A float of another format is converted as the tile converts, under the program's
     floating-point control; integers are taken modulo 2^32, and an output of integers takes no floats. What goes round
     the assignment is NumPy's: ``self.z[...] = value``, operators in place (``self.n -= 1``), ``out=self.z``, and a
-    value that NumPy has computed in the output's format.
+    value that NumPy has computed in the output's format (where a half overflows to infinity, which a tile never gives).
 
     `compute` writes all elements of every Output: in the first run of each engine they begin with arbitrary values, and
     those that are left so are refused. It may be called twice then, with the other values as they were. It assigns only

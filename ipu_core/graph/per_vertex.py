@@ -1,6 +1,8 @@
 """Arrays as a codelet sees them: their first axes count vertices, and stay apart from the vertices' own axes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from inspect import Signature, signature
 from typing import Any, Final
 
 import numpy as np
@@ -8,10 +10,8 @@ from numpy.typing import NDArray
 
 _ALIGNED: Final = (np.where, np.clip)
 """Elementwise functions of NumPy that are no ufuncs."""
-_REDUCTIONS: Final = (np.sum, np.prod, np.mean, np.max, np.min, np.any, np.all, np.std, np.var)
-_OF_ALL: Final = (np.logical_and, np.logical_or)
+_OF_ALL: Final = (np.logical_and, np.logical_or, np.all, np.any)
 """What may be asked of all vertices together, as whether to go on."""
-
 _KEPT: Final = ("__call__", "reduce", "accumulate")
 """Methods of ufuncs whose results have the vertex axes of what they are made of."""
 
@@ -81,14 +81,14 @@ class PerVertex(np.ndarray[Any, Any]):
     def __array_function__(
         self, function: Callable[..., Any], types: Iterable[type], args: Iterable[Any], options: Mapping[str, Any]
     ) -> Any:
-        if function in _REDUCTIONS:
-            return super().__array_function__(function, types, args, options)
-        along = "axis" in options and next(iter(args), None) is self
-        if along:
-            self._check_axes(function.__name__, options["axis"])
+        args = tuple(args)
+        called = _along_an_axis(function) if args and args[0] is self else None
+        if called is not None and function not in _OF_ALL:
+            axis = called.bind(*args, **options).arguments.get("axis", called.parameters["axis"].default)
+            self._check_axes(function.__name__, axis)
         given = _beside_each_other(args) if function in _ALIGNED else map(_plain, args)
         found = function(*given, **{name: _plain(value) for name, value in options.items()})
-        return self._wrapped(found) if along or function in _ALIGNED else found
+        return self._wrapped(found) if called is not None or function in _ALIGNED else found
 
     def __getitem__(self, key: Any) -> Any:
         found = np.asarray(self)[key]
@@ -145,6 +145,16 @@ def parameter(values: NDArray[Any], axes: int) -> PerVertex:
     elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int32)):
         values = values.astype(np.int32)
     return PerVertex.of(values, axes)
+
+
+@lru_cache(maxsize=256)
+def _along_an_axis(function: Callable[..., Any]) -> Signature | None:
+    """How a function of NumPy is called that works along an axis, or without one on all elements; None: another one."""
+    try:
+        found = signature(function)
+    except (TypeError, ValueError):  # written in C, and silent
+        return None
+    return found if "axis" in found.parameters else None
 
 
 def _check_matrices(operands: Iterable[Any]) -> None:

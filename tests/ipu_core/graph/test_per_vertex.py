@@ -58,6 +58,8 @@ def test_own_axes_are_reduced_and_vertex_axes_are_not() -> None:
         ROWS.sum, lambda: ROWS.sum(axis=0), lambda: np.max(ROWS), lambda: np.mean(ROWS, axis=(0, 1)),
         lambda: np.add.reduce(ROWS), lambda: ROWS.cumsum(axis=0), lambda: ROWS.prod(axis=-2),
         lambda: (OURS + 1).sum(-1), ROWS.argmax, lambda: np.sort(ROWS, axis=0), lambda: ROWS.copy().sort(0),
+        lambda: np.sort(ROWS, 0), lambda: np.linalg.norm(ROWS), lambda: np.median(ROWS), lambda: np.roll(ROWS, 1),
+        lambda: np.average(ROWS, weights=X), lambda: np.cumsum(ROWS), lambda: np.squeeze(ROWS),
     ]  # fmt: skip
     for case in cases:
         with pytest.raises(ValueError, match=r"over axis .* of shape \(3.*\) takes vertices together"):
@@ -98,7 +100,11 @@ def test_matrices_are_multiplied_as_numpy_does() -> None:
 def test_functions_along_own_axes_keep_the_vertex_axes() -> None:
     vertexwise(ROWS / np.linalg.norm(ROWS, axis=-1), X / np.linalg.norm(X, axis=1)[:, None])
     vertexwise(np.median(ROWS, axis=1) * ROWS, np.median(X, axis=1)[:, None] * X)
-    vertexwise(np.roll(ROWS, 1, axis=-1), np.roll(X, 1, axis=1))
+    vertexwise(np.roll(ROWS, 1, -1), np.roll(X, 1, axis=1))
+    vertexwise(np.sort(-ROWS), np.sort(-X))
+    vertexwise(np.diff(ROWS), np.diff(X))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'axes'"):
+        np.median(ROWS, axes=1)  # type: ignore[call-overload]
 
 
 def test_in_place_the_array_stays_itself() -> None:
