@@ -144,11 +144,11 @@ class AbortOnNaN:
 class Repeat:
     """Runs `body` `count` times. Random keys differ from round to round.
 
-    The first round has the key that `body` alone would have. Each later one has that with a number of its own folded
-    in, before vertices fold in the number of their operation (see `Codelet`); so have the rounds of a `RepeatWhile`.
+    The first iteration has the key that `body` alone would have. Each later one has that with a number of its own folded
+    in, before vertices fold in the number of their operation (see `Codelet`); so have the iterations of a `RepeatWhile`.
 
     Attributes:
-        runs: whether each round is a run of its own, with the key that it would have if the engine ran `body` so often.
+        runs: whether each iteration is a run of its own, with the key of as many runs of `body` by the engine.
     """
 
     count: int
