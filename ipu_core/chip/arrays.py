@@ -16,6 +16,11 @@ def aligned(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return raw[shift : shift + size * dtype.itemsize].view(dtype)
 
 
+def words(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
 def digest(array: NDArray[Any]) -> bytes:
     """Sixteen bytes that stand for an array's elements; its dtype and shape are not among them."""
     return hashlib.blake2b(array.tobytes(), digest_size=16).digest()

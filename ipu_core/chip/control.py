@@ -19,6 +19,9 @@ class FloatingPointControl:
         esr: stochastic rounding of conversions float32 -> half and of half results read out of the accumulators.
         nanoo: an overflow to half or fp8 gives NaN; otherwise it saturates (a half infinity is never produced).
 
+    The first three stop the run with a `FloatingPointException`. In a codelet of one's own they do so for what is
+    assigned to outputs and for NumPy's operations, and cannot for what is computed otherwise: see `Codelet`.
+
     Raises:
         TypeError: a field that is neither True nor False.
     """

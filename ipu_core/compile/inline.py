@@ -16,7 +16,8 @@ from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph import program as p
 from ipu_core.graph.adoption import adopt, in_place_of
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.mapping import TileMapping
+from ipu_core.graph.tensor import Tensor, Variable, whole
 from ipu_core.ir.block import Block, Type, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.lifetimes import lifetimes
@@ -52,8 +53,9 @@ def add_traced(
 
     The function is traced, typed by the precision, planned and lowered. A tensor that does not lie as the plan wants it
     is copied there each time the program runs, which is in the account; what lies so, such as a result of another call
-    on the same tiles, is read where it is. Nothing is written but the results. The plan leaves room for the variables
-    that are mapped to these tiles by then.
+    on the same tiles, is read where it is. A variable on no tile yet, given whole, is mapped as the plan
+    wants it. Nothing is written but the results. The plan leaves room for the variables that are mapped to these tiles
+    by then.
 
     The bits are those of ``execute(block, ..., key=key.fold_in(operation), accumulations=orders)``, where `block` is
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
@@ -83,7 +85,7 @@ def add_traced(
         TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array.
         ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or
             one twice; a result that is an argument, or a view of one; shapes that do not fit.
-        UnmappedTensor: elements of a tensor's variable lie on no tile.
+        UnmappedTensor: some elements of a tensor's variable lie on no tile, or none of one that is not given whole.
         UnsupportedByTarget: the chip has no unit for a format; none has one for block formats.
     """
     expect(Graph, graph=graph)
@@ -96,13 +98,14 @@ def add_traced(
     chip = _chip(graph, where, {tensor.variable for tensor in given})
     block = scheduled(block, chip)
     lowered = lower(block, plan(block, chip, accumulations), share=True)
+    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ITERATIONS - 1)
+    _map_as_planned(lowered, given, where)
     instead = _instead(lowered, given, where)
     called = name or _name_of(f)
     steps = tuple(_taken(lowered.program, lowered, given, instead, called))
     results = [lowered.tensors[var] for var in block.outputs]
     for tensor in results:
         tensor.variable.temporary = temporary and not tensor.variable.constant
-    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ITERATIONS - 1)
     adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)
@@ -161,7 +164,8 @@ def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
             raise ValueError(f"tensors: {path}: {tensor.variable} is of another graph")
         if tensor.format in ("bool", "uint32"):
             raise ValueError(f"tensors: {path} is {tensor.format}; f computes with floats and int32")
-        _ = tensor.variable.mapping  # raises for one that lies nowhere
+        if tensor.variable.pieces or not _is_whole(tensor):
+            _ = tensor.variable.mapping  # raises where elements lie nowhere
     return leaves
 
 
@@ -193,6 +197,20 @@ def _check_formats(block: Block, target: Target) -> None:
         name = format_name(var.type.format)
         if name not in has and not (name.startswith(BYTES) and any(row[0] == BYTES for row in target.macs)):
             raise UnsupportedByTarget(f"{what} is {name}, for which {target.name} has no unit")
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether it is a variable as it was added."""
+    added = whole(tensor.variable)
+    return (tensor.offset, tensor.shape, tensor.strides) == (added.offset, added.shape, added.strides)
+
+
+def _map_as_planned(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> None:
+    """Maps variables of arguments that lie nowhere yet as the plan wants them, the first that is one variable."""
+    for var, tensor in zip(lowered.block.inputs, given, strict=True):
+        if not tensor.variable.pieces:
+            planned = lowered.tensors[var].variable.mapping
+            tensor.variable.map_as(TileMapping(planned.starts, planned.ends, where[planned.tiles]))
 
 
 def _instead(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> dict[Variable, Variable]:

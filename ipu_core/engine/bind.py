@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.chip.arrays import aligned
+from ipu_core.chip.arrays import aligned, words
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import Draws, TileRandom
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
+from ipu_core.engine.assignment import assigner
+from ipu_core.engine.watch import watched
 from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.per_vertex import PerVertex, parameter
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
-from lowprec import FloatFormat, Key, astype
+from lowprec import Key
 
 
 class KeyCell:
@@ -55,11 +58,6 @@ class Bound:
         self.calls = calls
 
 
-def words(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
-    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
-
-
 def view_of(tensor: Tensor, storage: Mapping[Variable, NDArray[Any]]) -> NDArray[Any]:
     """A tensor's elements in storage, writable."""
     return tensor.of(storage[tensor.variable])
@@ -87,11 +85,12 @@ def bind_group(
     draws = Draws(cell.random, group.tiles) if random and cell.random is not None else None
     codelet = _instance(group, fields, target, control, draws)
     attributes = codelet.__dict__
-    attributes["_convert"] = _converter(group, control, attributes)
+    attributes["_assign"] = assigner(group, control, attributes)
     codelet.prepare()
+    attributes["_prepared"] = frozenset(attributes) - _given(group)
     if random and draws is None:
         before.append(_key_setter(attributes, cell, group))
-    return Bound(codelet, [*before, codelet.compute, *after])
+    return Bound(codelet, [*before, watched(group, codelet, control, cell.random), *after])
 
 
 def unbound(group: VertexGroup, target: Target, control: FloatingPointControl) -> Codelet:
@@ -111,8 +110,23 @@ def _instance(
     draws: Draws | None,
 ) -> Codelet:
     codelet = group.codelet()
-    codelet.__dict__.update(fields, **group.params, target=target, control=control, key=None, draws=draws)
+    params: Mapping[str, Any] = group.params
+    if not codelet.trusted:
+        fields = {name: PerVertex.of(array, group.tiles.ndim) for name, array in fields.items()}
+        params = {name: _param(group, value) for name, value in params.items()}
+    codelet.__dict__.update(fields, **params, target=target, control=control, key=None, draws=draws)
     return codelet
+
+
+def _param(group: VertexGroup, value: Any) -> Any:
+    """A parameter as a user's codelet sees it: numbers of the vertices' own by the vertex axes."""
+    own = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return parameter(value, group.tiles.ndim) if own else value
+
+
+def _given(group: VertexGroup) -> set[str]:
+    """Attributes that are not for `compute` to set."""
+    return {"target", "control", "key", "draws", "_assign", *group.params}
 
 
 def _bind_operand(
@@ -132,7 +146,10 @@ def _bind_operand(
         before.append(_gather(words(storage), indices, words(buffer)))
     if operand.field.writes:
         after.append(_scatter(words(storage), indices, words(buffer)))
-    return buffer
+        return buffer
+    seen = buffer.view()
+    seen.flags.writeable = False
+    return seen
 
 
 def _gather(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Callable[[], None]:
@@ -173,30 +190,3 @@ def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -
 def _converts_randomly(group: VertexGroup, control: FloatingPointControl) -> bool:
     """Whether an assignment to an output may round stochastically (a user's codelet under esr)."""
     return control.esr and group.codelet.converts
-
-
-def _converter(
-    group: VertexGroup, control: FloatingPointControl, attributes: dict[str, Any]
-) -> Callable[[Any, NDArray[Any]], None]:
-    """The conversion on assignment to an output: to nearest, or stochastically to half under esr."""
-    dtypes = {np.dtype(o.variable.dtype): o.variable.format for o in group.operands.values() if o.field.writes}
-
-    def convert(value: Any, destination: NDArray[Any]) -> None:
-        fmt = dtypes[destination.dtype]
-        source = np.asarray(value)
-        if not isinstance(fmt, FloatFormat) or source.dtype == destination.dtype or source.dtype.kind == "b":
-            destination[...] = source
-            return
-        random = control.esr and fmt.mantissa_bits <= 10
-        if random and attributes["draws"] is not None:
-            destination[...] = attributes["draws"].half(source, control.nanoo)
-            return
-        destination[...] = astype(
-            source,
-            fmt,
-            "stochastic" if random else "nearest_even",
-            key=attributes["key"] if random else None,
-            overflow=control.overflow(fmt),
-        )
-
-    return convert

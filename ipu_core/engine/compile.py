@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.chip.arrays import words
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
-from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
+from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of
 from ipu_core.engine.streams import HostEnds
 from ipu_core.engine.tree import Choice, Interleaved, Repeated, Series, Tree, While
 from ipu_core.errors import FloatingPointException

@@ -1,5 +1,9 @@
-"""The race check: in one compute set no element has two writers, and none that is written has a reader elsewhere."""
+"""The race check: in one compute set no element is written twice, and none that is written is read by somebody else.
 
+Within a vertex, what it writes is no Input of it.
+"""
+
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,20 +11,66 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.engine.accesses import AccessedSets, Accesses
 from ipu_core.errors import DataRace
+from ipu_core.graph.regions import axis_runs, canonical
 from ipu_core.graph.tensor import Variable
-from ipu_core.graph.vertices import ComputeSet, VertexGroup
+from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
 
 
 def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses: Accesses) -> None:
     """Checks one compute set, given as groups and what they access.
 
     Raises:
-        DataRace: naming the compute set, the variable, the element and both vertices.
+        DataRace: naming the compute set, the variable, the element and both vertices, or the vertex and its fields.
     """
+    for group in groups:
+        for name, operand in group.operands.items():
+            if operand.field.writes:
+                _no_element_twice(compute_set, group, name, operand)
+        if not group.codelet.trusted:
+            _no_input_written(compute_set, group)
     for variable, written in accesses.writes.items():
         begin, end, writer = _written_once(compute_set, groups, variable, written)
         if variable in accesses.reads:
             _no_foreign_reader(compute_set, groups, variable, accesses.reads[variable], (begin, end, writer))
+
+
+def _no_element_twice(compute_set: ComputeSet, group: VertexGroup, name: str, operand: Operand) -> None:
+    """Refuses a field of a vertex that writes an element twice."""
+    own = operand.shape[operand.vertex_axes :]
+    if operand.tensor is not None:
+        _, lengths = axis_runs(canonical(own, operand.tensor.strides[operand.vertex_axes :])[1])
+        if int(lengths.sum()) == math.prod(own):
+            return
+    line = np.sort(_elements(group, operand).ravel())
+    if (twice := np.flatnonzero(line[1:] == line[:-1])).size:
+        vertex, element = divmod(int(line[twice[0]]), operand.variable.size)
+        raise DataRace(
+            f"compute set {compute_set.name!r}: element {element} of {operand.variable} is written twice by "
+            f"{_describe([group], vertex)}: field {name!r} has it twice"
+        )
+
+
+def _no_input_written(compute_set: ComputeSet, group: VertexGroup) -> None:
+    """Refuses an Input of a vertex with elements that the vertex writes."""
+    for name, written in group.operands.items():
+        for other, read in group.operands.items():
+            if written.field.writes and not read.field.writes and written.variable is read.variable:
+                both = np.intersect1d(_elements(group, written), _elements(group, read))
+                if both.size:
+                    vertex, element = divmod(int(both[0]), written.variable.size)
+                    raise DataRace(
+                        f"compute set {compute_set.name!r}: element {element} of {written.variable} is written by "
+                        f"{_describe([group], vertex)} through {name!r} and is its Input {other!r}: what a vertex "
+                        "reads and writes is an InOut"
+                    )
+
+
+def _elements(group: VertexGroup, operand: Operand) -> Ints:
+    """The elements of every vertex of a group (vertices, ...), all numbers different from one vertex to the next."""
+    found = operand.indices if operand.tensor is None else operand.tensor.indices()
+    assert found is not None
+    first = np.arange(group.vertices, dtype=np.int64)[:, None] * operand.variable.size
+    return found.reshape(group.vertices, -1) + first
 
 
 def _written_once(

@@ -209,7 +209,7 @@ class Graph:
         for name, tensor in (fields or {}).items():
             self._check_own(tensor, f"field {name!r}")
         number = next(self.operations) if operation is None else operation
-        vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number)
+        vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number, number)
         if compute_set.singles and operation is None and compute_set.singles[-1].codelet is codelet:
             vertex.operation = compute_set.singles[-1].operation  # one group, one number
         compute_set.singles.append(vertex)
@@ -232,7 +232,8 @@ class Graph:
             tiles: integer array of 1..3 axes, the *vertex axes*: the tile of each vertex.
             fields: for each field a Tensor whose leading axes are the vertex axes (any strides, 0 for shared
                 operands), or (variable, integer array of flat element indices) where they form no affine view.
-            params: for each parameter a value, or an array whose leading axes are the vertex axes; values of statics.
+            params: for each parameter a value (of several numbers a tuple), or an array whose leading axes are the
+                vertex axes; values of statics.
             operation: number folded into the key of codelets that round stochastically (default: a fresh one).
 
         Raises:

@@ -142,7 +142,10 @@ class AbortOnNaN:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """Runs `body` `count` times. Random keys differ from round to round.
+    """Runs `body` `count` times. Random keys differ from iteration to iteration.
+
+    The first iteration has the key that `body` alone would have. Each later one has that with a number of its own
+    folded in, before vertices fold in the number of their operation (see `Codelet`); so it is in a `RepeatWhile`.
 
     Attributes:
         runs: whether each iteration is a run of its own, with the key of as many runs of `body` by the engine.

@@ -27,13 +27,14 @@ def element_type(spec: Any) -> tuple[FloatFormat | str, np.dtype[Any]]:
 
     Raises:
         ValueError: unknown name, or a format without a storage dtype.
+        TypeError: something that names no format.
     """
     if isinstance(spec, str) and spec in INTEGERS:
         return spec, np.dtype(spec)
     try:
         fmt = as_format(spec)
-    except ValueError as error:
-        raise ValueError(f"{error}; integer element types are {', '.join(INTEGERS)}") from None
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{error}; integer element types are the names {', '.join(INTEGERS)}") from None
     if fmt.dtype is None:
         raise ValueError(f"format {fmt.name} has no storage dtype: a variable cannot hold it")
     return fmt, np.dtype(fmt.dtype)
@@ -251,8 +252,17 @@ class Tensor:
         item, start = storage.itemsize, self.offset if self.size else 0
         return np.ndarray(self.shape, storage.dtype, storage, start * item, [s * item for s in self.strides])
 
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        raise TypeError(
+            f"{self.variable} is a tensor of a graph and holds no values: an engine reads them (engine.read), and a "
+            "function for add_traced takes it as an argument, an entry of `tensors`"
+        )
+
     def __str__(self) -> str:
         return f"{self.variable.name}[offset {self.offset}, shape {self.shape}, strides {self.strides}]"
+
+    def __repr__(self) -> str:
+        return f"Tensor({self})"
 
     def _from_ghost(self, ghost: NDArray[Any], view: NDArray[Any]) -> "Tensor":
         moved = view.__array_interface__["data"][0] - ghost.__array_interface__["data"][0] if view.size else 0

@@ -74,13 +74,19 @@ class VertexGroup:
 
 @dataclass(eq=False)
 class Vertex:
-    """One vertex added by hand; the graph groups those of one key when an engine is built."""
+    """One vertex added by hand; the graph groups those of one key when an engine is built.
+
+    Attributes:
+        operation: number folded into the key, shared by neighbours of one codelet, which may make a group.
+        number: the same for a group that does not have the first of these in it; it would draw that one's bits.
+    """
 
     codelet: type[Codelet]
     tile: int | None
     fields: dict[str, Tensor]
     params: dict[str, Any]
     operation: int
+    number: int
 
 
 @dataclass(eq=False)
@@ -99,7 +105,14 @@ class ComputeSet:
             if vertex.tile is None:
                 raise UnmappedTensor(f"a {vertex.codelet.__name__} vertex of compute set {self.name!r} has no tile")
             by_key.setdefault(_group_key(self, vertex), []).append(vertex)
-        return self.groups + [_group_singles(self, same, tiles) for same in by_key.values()]
+        drawn: set[int] = set()
+        groups = []
+        for same in by_key.values():
+            first = same[0]
+            number = first.number if first.operation in drawn else first.operation
+            groups.append(_group_singles(self, same, number, tiles))
+            drawn.add(first.operation)
+        return self.groups + groups
 
 
 def make_group(
@@ -132,11 +145,24 @@ def make_group(
     required = {name for name, param in parameters.items() if param.default is None}
     _same_names(where, "parameter", set(params), {*parameters, *statics}, required)
     values = {name: params.get(name, param.default) for name, param in parameters.items()}
+    if not codelet.trusted:
+        values = {name: _value(where, name, value, axes.shape) for name, value in values.items()}
     operands = {
         name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared if name in fields
     }
     program = variant(codelet, fields, {name: params[name] for name in statics if name in params})
     return VertexGroup(program, axes, operands, values, operation)
+
+
+def _value(where: str, name: str, value: Any, axes: tuple[int, ...]) -> Any:
+    """A parameter: an array's leading axes are the vertex axes; a list is an array."""
+    found = np.asarray(value) if isinstance(value, list) else value
+    if isinstance(found, np.ndarray) and found.shape[: len(axes)] != axes:
+        raise ValueError(
+            f"{where}: parameter {name!r} has shape {found.shape}, which does not begin with the vertex axes {axes}; "
+            "several numbers that are one value for all vertices are a tuple"
+        )
+    return found
 
 
 def _same_fields(where: str, codelet: type[Codelet], given: Mapping[str, Any]) -> None:
@@ -192,7 +218,7 @@ def _group_key(compute_set: ComputeSet, vertex: Vertex) -> Any:
     return vertex.codelet, geometry, shapes, values, vertex.operation
 
 
-def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: int) -> VertexGroup:
+def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], operation: int, tile_count: int) -> VertexGroup:
     first = same[0]
     fields = {name: _stack([vertex.fields[name] for vertex in same]) for name in first.fields}
     statics = declared_statics(first.codelet)
@@ -201,7 +227,7 @@ def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: 
         for name, value in first.params.items()
     }
     tiles = [vertex.tile for vertex in same]
-    return make_group(compute_set, first.codelet, tiles, fields, params, first.operation, tile_count)  # type: ignore[arg-type]
+    return make_group(compute_set, first.codelet, tiles, fields, params, operation, tile_count)  # type: ignore[arg-type]
 
 
 def _stack(tensors: Sequence[Tensor]) -> FieldSource:

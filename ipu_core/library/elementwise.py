@@ -27,6 +27,7 @@ Operand = Tensor | float
 class Rounded(Codelet):
     """A codelet that rounds to nearest, or stochastically with the key."""
 
+    trusted = True
     supervisor = True
     stochastic: ClassVar[Any] = Static(False)
 

@@ -17,6 +17,7 @@ from ipu_core.placement.layout import linear_layout
 class DropoutMask(Codelet):
     """1 for what is kept and 0 for what is dropped; bits depend on an element's index, not on the layout."""
 
+    trusted = True
     supervisor = True
     uses_key = True
     out = Output(None, ndim=None)

@@ -19,6 +19,7 @@ from lowprec.integers import ceil_div
 class TopIndices(Codelet):
     """Indices of the largest of every row, the largest first; of equal ones the lowest index first, NaN before all."""
 
+    trusted = True
     supervisor = True
     x = Input(None, ndim=2)
     out = Output("int32", ndim=2)
@@ -40,6 +41,7 @@ class TopIndices(Codelet):
 class TakeAlong(Codelet):
     """The elements of every row at its indices."""
 
+    trusted = True
     supervisor = True
     x = Input(None, ndim=2)
     indices = Input("int32", ndim=2)
@@ -58,6 +60,7 @@ class TakeAlong(Codelet):
 class PutAlong(Codelet):
     """Elements added at the indices of zeroed rows, in float32 and in the order of the indices."""
 
+    trusted = True
     supervisor = True
     indices = Input("int32", ndim=2)
     updates = Input(None, ndim=2)
@@ -66,6 +69,8 @@ class PutAlong(Codelet):
     def compute(self) -> None:
         """Adds; an index outside the row is an error."""
         tile.put_along(self.indices, self.updates, self.out)
+        if self.control.traps:
+            tile.check_sum("put_along", self.control, (self.updates,), self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: every row is cleared, every update is read and added."""

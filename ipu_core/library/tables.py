@@ -27,6 +27,7 @@ not of small ones, whose runs would need their indices on more tiles."""
 class Gather(Codelet):
     """Rows of a table by index: those in a run of its rows, and zeros for the others."""
 
+    trusted = True
     supervisor = True
     table = Input(None, ndim=2)
     indices = Input("int32", ndim=1)
@@ -48,6 +49,7 @@ class Gather(Codelet):
 class Choose(Codelet):
     """For every index the row that its run of the table has, of what all the runs looked up."""
 
+    trusted = True
     supervisor = True
     found = Input(None, ndim=3)
     indices = Input("int32", ndim=1)
@@ -68,6 +70,7 @@ class Choose(Codelet):
 class ScatterAdd(Codelet):
     """Rows added at indices of zeroed rows, in float32 and in the order of the indices; those of a run of rows."""
 
+    trusted = True
     supervisor = True
     indices = Input("int32", ndim=1)
     updates = Input(None, ndim=2)
@@ -78,6 +81,8 @@ class ScatterAdd(Codelet):
     def compute(self) -> None:
         """Adds; an index outside all rows is an error."""
         tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows)
+        if self.control.traps:
+            tile.check_sum("scatter_add", self.control, (self.updates,), self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: its rows are cleared, every update is read and added, as if all were its own."""

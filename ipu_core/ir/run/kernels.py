@@ -154,6 +154,8 @@ def _scatter_add(
 
     def call(key: Key | None) -> None:
         tile.scatter_add(indices, updates.reshape(indices.size, width), total)
+        if control.traps:
+            tile.check_sum("scatter_add", control, (updates,), total)
         kernel((wide,), key, 0, out)
 
     return call
@@ -169,6 +171,8 @@ def _put_along(
 
     def call(key: Key | None) -> None:
         tile.put_along(indices, updates, wide)
+        if control.traps:
+            tile.check_sum("put_along", control, (updates,), wide)
         kernel((wide,), key, 0, out)
 
     return call

@@ -35,7 +35,7 @@ from ipu_core import (
 )
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.schedule.residency import scheduled
-from ipu_core.errors import UnsupportedByTarget
+from ipu_core.errors import UnmappedTensor, UnsupportedByTarget
 from ipu_core.graph.program import Program
 from ipu_core.ir.pytree import flatten, map_leaves
 from lowprec import Key, astype
@@ -418,3 +418,51 @@ def test_temporary_results_share_memory_and_are_not_for_the_host() -> None:
     program, y = add_traced(graph, nn.tanh, [x], precision="fp32.32", temporary=True)
     with pytest.raises(ValueError, match="temporary and cannot be read by the host"):
         Engine(graph, program).read(y)
+
+
+@pytest.mark.parametrize("name", ["softmax", "loss", "convolution", "a number"])
+@pytest.mark.parametrize("tiles", [None, [7, 0, 11, 4, 2]])
+def test_variables_that_lie_nowhere_are_mapped_as_the_plan_wants_them(name: str, tiles: list[int] | None) -> None:
+    def fresh(graph: Graph, fmt: str, shape: tuple[int, ...], _: int) -> Tensor:
+        return graph.add_variable(fmt, shape, "x")
+
+    one = added(name, "fp32.32", ways=[fresh], tiles=tiles)
+    assert not [step for step in one.program.steps if isinstance(step, Copy) and step.source in flatten(one.tensors)[0]]
+    assert tiles is None or tiles_of(one.graph, 0, 0) <= set(tiles)
+    engine = one.engine()
+    engine.run()
+    check(engine, one.results, one.expected(Key(11).fold_in(0).fold_in(first_operation(one.graph))))
+
+
+def first_operation(graph: Graph) -> int:
+    return next(group.within for each in graph.compute_sets for group in each.groups if group.within is not None)
+
+
+def test_a_variable_that_lies_nowhere_must_be_given_whole() -> None:
+    graph = Graph(CHIPS["gc200"])
+    x = graph.add_variable("float32", (4, 6), "x")
+    for view in (x[1:], x.T, x.reshape(24)):
+        with pytest.raises(UnmappedTensor, match="x: 24 of 24 elements are mapped to no tile"):
+            add_traced(graph, nn.tanh, [view], precision="fp32.32")
+    graph.set_tile_mapping(x[:2], 0)
+    with pytest.raises(UnmappedTensor, match="x: 12 of 24 elements are mapped to no tile"):
+        add_traced(graph, nn.tanh, [x], precision="fp32.32")
+
+
+def test_what_is_refused_maps_nothing() -> None:
+    graph = Graph(CHIPS["gc200"])
+    x = graph.add_variable("float32", (4, 6), "x")
+    with pytest.raises(ValueError, match="operation must be"):
+        add_traced(graph, nn.tanh, [x], precision="fp32.32", operation=-1)
+    assert not x.variable.pieces
+
+
+def test_a_tensor_that_is_no_argument_is_refused_in_words() -> None:
+    graph = Graph(CHIPS["gc200"])
+    x, y = linear(graph, "float32", (4,), 0), linear(graph, "float32", (4,), 1)
+    words = "is a tensor of a graph and holds no values: .* a function for add_traced takes it as an argument"
+    for f in (lambda x: x + y, lambda x: x * nn.tanh(y), lambda x: np.add(y, 1.0) * x):
+        with pytest.raises(TypeError, match=words):
+            add_traced(graph, f, [x], precision="fp32.32")
+    with pytest.raises(TypeError, match="holds no values: an engine reads them"):
+        np.asarray(y)

@@ -148,7 +148,7 @@ class Sparse(Codelet):
     y = Output("int32", ndim=1)
 
     def prepare(self) -> None:
-        self.most = int(self.rows.max())
+        self.most = int(np.asarray(self.rows).max())
 
     def compute(self) -> None:
         self.y = self.rows

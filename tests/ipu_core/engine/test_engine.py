@@ -159,12 +159,12 @@ def test_an_input_cannot_be_written() -> None:
         def compute(self) -> None:
             self.x[...] = 0
 
-    for codelet, error in ((Wrong, AttributeError), (Sneaky, ValueError)):
+    for codelet, error, words in ((Wrong, AttributeError, "x is an Input"), (Sneaky, ValueError, "is read-only")):
         graph = Graph()
         x, y = on_tile_0(graph, "float32", (4,), "x"), on_tile_0(graph, "float32", (4,), "y")
         cs = graph.add_compute_set()
         graph.add_vertex(cs, codelet, 0, {"x": x, "y": y})
-        with pytest.raises(error):
+        with pytest.raises(error, match=words):
             Engine(graph, Execute(cs)).run()
 
 

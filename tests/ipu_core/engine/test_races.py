@@ -85,3 +85,84 @@ def test_a_vertex_may_read_what_it_writes_itself() -> None:
     graph.add_vertex(cs, Double, 3, {"x": a[7:]})
     with pytest.raises(DataRace, match="element 7 of a"):
         Engine(graph, Execute(cs))
+
+
+TWICE = {
+    "one element for all": (lambda b: b[3:4].broadcast_to(4), 3),
+    "rows that overlap": (lambda b: Tensor(b.variable, 1, (2, 2), (1, 1)), 2),
+}
+
+
+@pytest.mark.parametrize("field", [Output, InOut])
+@pytest.mark.parametrize(("name"), TWICE)
+def test_a_vertex_writes_no_element_twice(name: str, field: type[Output | InOut]) -> None:
+    class Ones(Codelet):
+        y = field(ndim=None)
+
+        def compute(self) -> None:
+            self.y = 1.0
+
+        def cycles(self, target: Target) -> int:
+            return 1
+
+    view, element = TWICE[name]
+    graph, (_, b) = graph_of(1, 8)
+    cs = graph.add_compute_set("ones")
+    graph.add_vertex(cs, Ones, 2, {"y": view(b)})
+    words = rf"element {element} of b.* is written twice by Ones\[0\] on tile 2: field 'y' has it twice"
+    with pytest.raises(DataRace, match=words):
+        Engine(graph, Execute(cs))
+
+
+def test_element_indices_are_written_once_by_each_vertex() -> None:
+    graph, (a, b) = graph_of(4, 8)
+    cs = graph.add_compute_set("moves")
+    fields = {"x": a.broadcast_to(2, 4), "y": (b, [[0, 1, 2, 3], [7, 5, 6, 5]])}
+    graph.add_vertices(cs, Move, [0, 3], fields)
+    with pytest.raises(DataRace, match=r"element 5 of b.* is written twice by Move\[1\] on tile 3: field 'y'"):
+        Engine(graph, Execute(cs))
+
+
+class Update(Codelet):
+    x = Input(ndim=1)
+    y = InOut(ndim=1)
+
+    def compute(self) -> None:
+        self.y = self.y + self.x
+
+    def cycles(self, target: Target) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("codelet", [Move, Update])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_what_a_vertex_writes_is_no_input_of_it(codelet: type[Codelet], indexed: bool) -> None:
+    graph, (a,) = graph_of(16)
+    cs = graph.add_compute_set("shift")
+    x, y = a.reshape(2, 8)[:, :4], a.reshape(2, 8)[:, 3:7]
+    fields = {name: (part, part.indices()) for name, part in (("x", x), ("y", y))} if indexed else {"x": x, "y": y}
+    graph.add_vertices(cs, codelet, [0, 1], fields)
+    words = rf"element 3 of a.* is written by {codelet.__name__}\[0\] on tile 0 through 'y' and is its Input 'x'"
+    with pytest.raises(DataRace, match=words):
+        Engine(graph, Execute(cs))
+
+
+def test_inputs_and_outputs_may_be_parts_of_one_variable() -> None:
+    graph, (a,) = graph_of(16)
+    cs = graph.add_compute_set("copy")
+    rows = a.reshape(2, 8)
+    graph.add_vertices(cs, Move, [0, 1], {"x": rows[:, :4], "y": rows[:, 4:]})
+    engine = Engine(graph, Execute(cs))
+    engine.write(a, np.arange(16))
+    engine.run()
+    assert engine.read(a).tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11]
+
+
+def test_a_trusted_codelet_may_read_what_it_writes() -> None:
+    class InPlace(Move):
+        trusted = True
+
+    graph, (a,) = graph_of(4)
+    cs = graph.add_compute_set("in place")
+    graph.add_vertex(cs, InPlace, 0, {"x": a, "y": a})
+    Engine(graph, Execute(cs)).run()

@@ -13,6 +13,7 @@ from ipu_core.graph import Codelet, Execute, Graph, Input, Output, Param, Static
 from ipu_core.graph.codelet import declared_fields, declared_params, declared_statics, variant
 from ipu_core.library.elementwise import ElementwiseVertex
 from ipu_core.library.matmul.chains import MatmulChains, MaxChains, SumParts
+from lowprec import float16 as FLOAT16
 
 CHIP = Target("gc200", tiles=4)
 
@@ -161,3 +162,60 @@ def test_what_rounds_stochastically_uses_the_key_and_nothing_else_does() -> None
 def test_bytes_of_code_are_a_whole_number(wrong: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"Wrong\.code_bytes must be an integer"):
         type("Wrong", (Codelet,), {"code_bytes": wrong})
+
+
+NAMES = [
+    "code_bytes",
+    "compute",
+    "control",
+    "converts",
+    "cycles",
+    "draws",
+    "key",
+    "prepare",
+    "scratch",
+    "supervisor",
+    "target",
+    "trusted",
+    "uses_key",
+]
+
+
+@pytest.mark.parametrize("declared", [Input("float32"), Output("float32"), Param(1), Static(1)])
+@pytest.mark.parametrize("name", [*NAMES, "_assign", "_prepared", "_variants"])
+def test_names_that_every_codelet_has_are_for_no_field(name: str, declared: Any) -> None:
+    kind = type(declared).__name__
+    with pytest.raises(ValueError, match=rf"Wrong\.{name}: the {kind} needs another name.* its own {', '.join(NAMES)}"):
+        type("Wrong", (Codelet,), {name: declared})
+
+
+@pytest.mark.parametrize("kind", [Input, Output, Param, Static])
+def test_fields_are_made_of_their_classes(kind: type) -> None:
+    with pytest.raises(TypeError, match=rf"Wrong\.x is the class {kind.__name__}: declare {kind.__name__}\(\.\.\.\)"):
+        type("Wrong", (Codelet,), {"x": kind})
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [("fp16", "float16"), ("half", "float16"), ("fp32", "float32"), (np.float32, "float32"), (FLOAT16, "float16"),
+     ("e4m3", "float8_e4m3fn"), ("int32", "int32"), ("bool", "bool"), (None, None)],
+)  # fmt: skip
+def test_a_field_takes_every_name_of_a_format(given: Any, full: str | None) -> None:
+    assert Input(given).format == full
+    if full is not None:
+        graph = Graph(CHIP)
+        y = graph.add_variable(full, (2,), "y")
+        codelet = type("Own", (Codelet,), {"y": Output(given, ndim=1)})
+        graph.add_vertices(graph.add_compute_set(), codelet, [0], {"y": y[None]})
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [("float", ValueError, "unknown format 'float': did you mean float64 or float32.* names int32, uint32, bool"),
+     ("int16", ValueError, "unknown format 'int16'.* names int32, uint32, bool"),
+     (3, TypeError, "3 is no floating-point format; give .* names int32, uint32, bool"),
+     ("e7m9", ValueError, "has no storage dtype: a variable cannot hold it")],
+)  # fmt: skip
+def test_other_formats_of_fields_are_refused(given: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Input(given)

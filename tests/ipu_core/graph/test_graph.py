@@ -143,17 +143,6 @@ def test_a_reader_of_what_another_writes_is_a_race() -> None:
         Engine(graph, Execute(cs))
 
 
-def test_a_vertex_may_read_what_it_writes_itself() -> None:
-    graph = Graph()
-    y = mapped(graph, (10,), "y")
-    cs = graph.add_compute_set("axpy")
-    graph.add_vertices(cs, Axpy, [1, 2], {"x": y.reshape(2, 5), "y": y.reshape(2, 5)}, {"a": 1.0})
-    engine = Engine(graph, Execute(cs))
-    engine.write(y, np.arange(10))
-    engine.run()
-    assert engine.read(y).tolist() == [2 * i for i in range(10)]
-
-
 def test_fields_exist_only_in_running_vertices() -> None:
     with pytest.raises(AttributeError, match="only inside a running vertex"):
         _ = Axpy().x

@@ -179,6 +179,17 @@ def test_a_step_that_raises_an_exception_leaves_the_old_state():
     assert_same_bits(program.read(), once)
 
 
+@pytest.mark.parametrize("op", ["scatter_add", "put_along"])
+def test_sums_at_indices_raise_an_enabled_overflow(op):
+    indices = np.zeros((6, 2) if op == "put_along" else 6, np.int32)
+    about = {"size": 4} if op == "put_along" else {"rows": 4}
+    large = np.full((6, 2), 3e38, np.float32)
+    block = trace(lambda i, x: apply(op, i, x, **about), indices, large)
+    assert np.isinf(execute(block, indices, large, key=0, control=FloatingPointControl(inv=True))).any()
+    with pytest.raises(FloatingPointException, match=f"{op}: overflow: a result of at least"):
+        execute(block, indices, large, key=0, control=FloatingPointControl(oflo=True))
+
+
 def test_buffers_are_shared_where_lifetimes_do_not_meet():
     def chain(x):
         for _ in range(10):

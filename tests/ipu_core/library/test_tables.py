@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from ipu_core.chip import cost
+from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.engine.engine import Engine
+from ipu_core.errors import FloatingPointException
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
-from ipu_core.library import tables
+from ipu_core.library import rows, tables
 from ipu_core.library.elementwise import add_array
 from library.conftest import Count, count
 from lowprec import float32
@@ -139,3 +141,32 @@ def test_indices_outside_all_rows_are_refused(wrong: int, tiles: int, monkeypatc
         engine, _, _ = made("float32", tiles, indices)
         with pytest.raises(IndexError, match="out of bounds for 4000 rows"):
             engine.run()
+
+
+INVALID = FloatingPointControl(inv=True)
+LARGE = np.full((9, 5, 6), 3e38, np.float32)
+
+
+@pytest.mark.parametrize("along", [False, True])
+def test_sums_at_indices_raise_an_enabled_overflow(along: bool) -> None:
+    def run(updates: Any, control: FloatingPointControl) -> Any:
+        graph = Graph(Target("gc200", tiles=5))
+        shape = (9, 5) if along else (9, 5, 6)
+        where = add_array(graph, "int32", (9, 5), "where", temporary=False)
+        given = add_array(graph, "float32", shape, "updates", temporary=False)
+        result = add_array(graph, "float32", (9, 8) if along else (4000, 6), "result", temporary=False)
+        add = rows.put_along if along else tables.scatter_add
+        engine = Engine(graph, Sequence(*add(graph, where, given, result)), control)
+        engine.write(where, np.full((9, 5), 7))
+        engine.write(given, updates[..., 0] if along else updates)
+        engine.run()
+        return engine.read(result)
+
+    with pytest.raises(FloatingPointException, match=r"(scatter_add|put_along): overflow: a result of at least"):
+        run(LARGE, FloatingPointControl(oflo=True))
+    with pytest.raises(FloatingPointException, match=r"(scatter_add|put_along): invalid operation"):
+        run(np.broadcast_to(np.where(np.arange(5)[:, None] % 2, np.inf, -np.inf), LARGE.shape), INVALID)
+    quiet = run(LARGE, FloatingPointControl(inv=True, div0=True))
+    assert np.isinf(quiet).any()
+    ours = run(LARGE / 100, FloatingPointControl(inv=True, div0=True, oflo=True))
+    assert ours.tobytes() == run(LARGE / 100, FloatingPointControl()).tobytes()
