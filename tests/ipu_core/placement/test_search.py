@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,3 +225,62 @@ def test_no_turns_take_fewer_cycles_than_their_lower_bound(
     cycles = np.where(cut & (turned.memory <= memory), turned.cycles, np.inf).min(axis=1)
     assert np.isfinite(cycles).any()
     assert (bound <= cycles).all()
+
+
+# A family of sums of our own, whose costs stand in tables: cuts over 200, 199, ..., 1 tiles, and up to 8 turns of each.
+CUTS, MOST = 200, 8
+
+
+class Tables:
+    """Cycles and bytes of cuts over tiles by turns, with few different numbers, so that many cost the same."""
+
+    def __init__(self, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.cycles = draw.integers(10, 15, (CUTS, 1)) + np.cumsum(draw.integers(1, 6, (CUTS, MOST)), axis=1)
+        self.memory = -np.sort(-draw.integers(1, 60, (CUTS, MOST)), axis=1)
+        self.family: Family[Any, tuple[int, int]] = Family(
+            over_tiles=lambda _: self._candidates(np.arange(CUTS)[::-1], 1),
+            costs=self._costs,
+            least_memory=lambda _, some: self._costs(None, some, 0).memory,
+            parts_in_time=lambda _, some: self._candidates(some.over.columns - 1, 2),
+            lower_bound=lambda _, uncut, memory: self.cycles[uncut.candidates.over.columns - 1, 1],
+            in_time=lambda _, some: self._candidates(
+                np.repeat(some.over.columns - 1, MOST), np.tile(np.arange(1, MOST + 1), some.over.columns.size)
+            ),
+            smallest=lambda _, some: self._candidates(some.over.columns - 1, MOST),
+            place=lambda one: (int(one.over.columns), int(one.turns.columns)),
+        )
+
+    @staticmethod
+    def _candidates(which: Any, turns: Any) -> Candidates:
+        one = np.ones_like(which)
+        return Candidates(Cuts(one, one, 1 + which, one), Cuts(1, 1, turns * one, 1))
+
+    def _costs(self, _: Any, some: Candidates, memory: int) -> Costed:
+        at = some.over.columns - 1, some.turns.columns - 1
+        return Costed(some, self.cycles[at], self.memory[at])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_finds_what_every_candidate_tried_would_give(seed: int) -> None:
+    tables = Tables(seed)
+    problem = PlacementProblem(GC200, None, Accumulation())
+    for memory in range(0, 61, 3):
+        found, (cycles, needed) = search(tables.family, problem, memory), (tables.cycles, tables.memory)
+        tiles, turns = found.placement
+        assert found.cycles == cycles[tiles - 1, turns - 1]
+        if (needed <= memory).any():
+            assert needed[tiles - 1, turns - 1] <= memory
+            assert found.cycles == cycles[needed <= memory].min()
+        else:
+            assert needed[tiles - 1, turns - 1] == needed[:, -1].min()
+            assert found.cycles == cycles[:, -1][needed[:, -1] == needed[:, -1].min()].min()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_equal_cuts_over_tiles_the_one_of_the_fewest_tiles_wins(seed: int) -> None:
+    tables = Tables(seed)
+    everything = search(tables.family, PlacementProblem(GC200, None, Accumulation()), 60)
+    cheapest = np.flatnonzero(tables.cycles[:, 0] == tables.cycles[:, 0].min())
+    assert cheapest.size > 1
+    assert everything.placement == (cheapest[0] + 1, 1)
