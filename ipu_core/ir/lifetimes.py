@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.ir.block import Array, Block, Equation, Var, per_block
-from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of, outputs_of, regions_of, runs_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import ELEMENTWISE, VIEWS
 from ipu_core.ir.regions import Branch, Loop
@@ -52,7 +52,7 @@ def lifetimes(block: Block) -> Lifetimes:
     """The lifetimes in a Block, in the order of its equations; made once for all who ask."""
     views: dict[Var, StridedView] = {}
     ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
-    for var in (*inputs_of(block), *block.constants, *(old for old, _ in totals_of(block))):
+    for var in (*inputs_of(block), *block.constants, *(old for old, _ in carries_of(block))):
         ghosts[var], views[var] = _own(var)
     equations = equations_of(block)
     for equation in equations:
@@ -73,7 +73,7 @@ def lifetimes(block: Block) -> Lifetimes:
                 again = (step.last - 1 for step in around if made.get(root, -1) < step.first)
                 last[root] = next(again, position)
     for loop, step in regions_of(block, Loop):
-        for _, new in loop.totals:
+        for _, new in loop.carries:
             last[new] = max(last.get(new, -1), step.last - 1)
     ends = [views[var].root for var in outputs_of(block)]
     ends += [views[branch.flag].root for branch, _ in regions_of(block, Branch) if branch.beside]  # read again at last
@@ -92,7 +92,7 @@ def until_chosen(block: Block) -> dict[Var, int]:
 
 @per_block
 def in_place(block: Block) -> dict[Var, Var]:
-    """Values that may be written over the carried input, or the total of the round before, that they replace.
+    """Values that may be written over the carried input, or the total of the iteration before, that they replace.
 
     That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
     itself reads it element by element in place, or not at all.
@@ -101,7 +101,7 @@ def in_place(block: Block) -> dict[Var, Var]:
     made = {equation.output: (position, equation) for position, equation in enumerate(equations_of(block))}
     found: dict[Var, Var] = {}
     needed = until_chosen(block)
-    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *totals_of(block)]:
+    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *carries_of(block)]:
         if new not in made or views[new].root is not new or new in found or old.type != new.type:
             continue
         position, equation = made[new]

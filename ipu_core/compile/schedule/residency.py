@@ -9,12 +9,12 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.compile.labels import label, value_names
-from ipu_core.compile.schedule.streaming import transfers
+from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
-from ipu_core.ir.bodies import equations_of, inputs_of, regions_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of, regions_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.passes.schedule import schedule
 from ipu_core.ir.regions import Loop
@@ -94,7 +94,7 @@ def residency(block: Block, target: Target) -> Residency:
     live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
     inputs = inputs_of(block)
     here = (var for i, var in enumerate(inputs) if i not in block.streamed)
-    live.born(*here, *block.constants, *(old for old, _ in totals_of(block)))
+    live.born(*here, *block.constants, *(old for old, _ in carries_of(block)))
     peak, free = live.peak(None), dict[int, int]()
     live.gone(*(var for var in inputs[block.carried :] if var not in last))
     loads, ends = transfers(block).loads, _ends(block)
@@ -109,13 +109,13 @@ def residency(block: Block, target: Target) -> Residency:
 def _ends(block: Block) -> Mapping[int, Sequence[Var]]:
     """Values in whose memory nothing is read after an equation, by its position."""
     last, over = lifetimes(block).last, in_place(block)
-    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in totals_of(block))}
+    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in carries_of(block))}
     ends: dict[int, list[Var]] = {}
     for var, end in last.items():
         if var not in always:
             ends.setdefault(end, []).append(var)
     for loop, step in regions_of(block, Loop):
-        for old, new in loop.totals:  # which lies there too, or is copied there after each round
+        for old, new in loop.carries:  # which lies there too, or is copied there after each iteration
             ends.setdefault(last[new] if over.get(new) is old else step.last - 1, []).append(old)
     for end, streamed in transfers(block).frees.items():
         ends.setdefault(end, []).extend(streamed)
@@ -152,7 +152,7 @@ def check_room(block: Block, target: Target) -> None:
         OutOfStreamingMemory: what is streamed does not fit streaming memory.
     """
     names = value_names(block)
-    far = (*(block.inputs[i] for i in sorted(block.streamed)), *block.stashed)
+    far = (*(block.inputs[i] for i in sorted(block.streamed)), *block.offloaded)
     check_remote_memory([RemoteBuffer(names[var], var.type.format, var.type.shape) for var in far], target)
     peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:

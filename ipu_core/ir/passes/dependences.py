@@ -75,8 +75,8 @@ def dependences(block: Block, grain: int) -> Dependences:
         found.before[maker[new]].update(node for node in reading.get(old, ()) if node != maker[new])
     streamed = [block.inputs[i] for i in sorted(block.streamed)]
     loads = {old: spans(equations, reading.get(old, ())) for old in streamed}
-    stashed = {var: returns(equations, reading.get(var, ())) for var in block.stashed}
-    for parts in (*loads.values(), *([here, *later] for here, later in stashed.values())):
+    offloaded = {var: returns(equations, reading.get(var, ())) for var in block.offloaded}
+    for parts in (*loads.values(), *([here, *later] for here, later in offloaded.values())):
         for first, second in pairwise(parts):
             for node in second:
                 found.before[node].update(first)
@@ -84,7 +84,7 @@ def dependences(block: Block, grain: int) -> Dependences:
     for node, earlier in enumerate(found.before):
         for one in earlier:
             found.after[one].append(node)
-    _add_values(found, block, grain, loads, stashed, reading, maker, over)
+    _add_values(found, block, grain, loads, offloaded, reading, maker, over)
     found.parts = [
         range(*(bisect_left(found.positions, end) for end in (run.first, run.last))) for run in runs_of(block)
     ]
@@ -96,7 +96,7 @@ def _add_values(
     block: Block,
     grain: int,
     loads: Mapping[Var, list[list[int]]],
-    stashed: Mapping[Var, tuple[list[int], list[list[int]]]],
+    offloaded: Mapping[Var, tuple[list[int], list[list[int]]]],
     reading: Mapping[Var, list[int]],
     maker: Mapping[Var, int],
     over: Mapping[Var, Var],
@@ -119,8 +119,8 @@ def _add_values(
     finished = set[Var]()  # totals that nothing reads after their loop
     for loop, step in regions_of(block, Loop):
         later = {views[var].root for equation in equations_of(block)[step.last :] for var in equation.operands}
-        finished |= {new for _, new in loop.totals} - later
-        for old, new in loop.totals:
+        finished |= {new for _, new in loop.carries} - later
+        for old, new in loop.carries:
             if over.get(new) is old:
                 lies[old] = found.value(old.type, grain)
                 found.there.add(lies[old])
@@ -134,7 +134,7 @@ def _add_values(
             place = found.value(root.type, grain)
             found.makes.append((place,))
         if place is not None:
-            at_once, again = stashed.get(root, (list(reading.get(root, ())), []))
+            at_once, again = offloaded.get(root, (list(reading.get(root, ())), []))
             lies[root] = place
             read(place, at_once)
             for nodes in again:

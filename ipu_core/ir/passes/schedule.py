@@ -7,16 +7,16 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.bodies import closed, totals_of, with_body
+from ipu_core.ir.bodies import carries_of, closed, with_body
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
-TOGETHER = 16  # equations that may be moved as one
+MOVED_AS_ONE = 16  # equations that may be moved as one
 
 
 def dead_code(block: Block) -> Block:
     """The Block without equations and constants that no output needs; numbers stay. All totals are needed."""
     block = closed(block)
-    needed: set[Var] = {*block.outputs, *(new for _, new in totals_of(block))}
+    needed: set[Var] = {*block.outputs, *(new for _, new in carries_of(block))}
 
     equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
@@ -192,7 +192,7 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
     def last_readers(value: int, part: range) -> list[int] | None:
         """All that has yet to run until a value is free, in order; None: too much, or it is never."""
         found = ends[value] & left
-        if value in known.kept or found.bit_count() > TOGETHER:
+        if value in known.kept or found.bit_count() > MOVED_AS_ONE:
             return None
         nodes = []
         while found:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import groupby
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
-from ipu_core.ir.bodies import equations_of, outputs_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, outputs_of, runs_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision.rules import named, names_of
@@ -18,7 +18,7 @@ from ipu_core.ir.pytree import paths
 MOMENTS = ("first_moment", "second_moment")
 """Families of the equations that make the new moments."""
 
-PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
+PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimizer": 2, "update": 2}
 """What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
 
 LEAST = 2  # elements: what is smaller stays on the tiles
@@ -36,7 +36,7 @@ def spans(equations: Sequence[Equation], readers: Iterable[int]) -> list[list[in
 
 
 def returns(equations: Sequence[Equation], readers: Iterable[int]) -> tuple[list[int], list[list[int]]]:
-    """Those that read a stashed value where it is made, and those for which it is loaded again, by load."""
+    """Those that read an offloaded value where it is made, and those for which it is loaded again, by load."""
     found = spans(equations, readers)
     here = found.pop(0) if found and not phase(equations[found[0][0]]) else []
     return here, found
@@ -51,14 +51,14 @@ def streamable(block: Block) -> frozenset[int]:
 
 
 @per_block
-def stashable(block: Block) -> Mapping[Var, Equation]:
+def offloadable(block: Block) -> Mapping[Var, Equation]:
     """The values of the forward part that lie in memory of their own and are kept for gradients alone."""
     views, equations = lifetimes(block).views, equations_of(block)
     read: dict[Var, list[int]] = {}
     for position, equation in enumerate(equations):
         for var in equation.operands if views[equation.output].root is equation.output else ():
             read.setdefault(views[var].root, []).append(position)
-    kept = {views[var].root for var in (*outputs_of(block), *(new for _, new in totals_of(block)))}
+    kept = {views[var].root for var in (*outputs_of(block), *(new for _, new in carries_of(block)))}
     found = {}
     for run in runs_of(block):
         for position in range(run.first, run.last):
@@ -94,10 +94,10 @@ def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
         ValueError: a name that fits nothing that can be streamed.
     """
     names = paths(block.arguments[0])
-    far, stashed = set(block.streamed), set(block.stashed)
+    far, offloaded = set(block.streamed), set(block.offloaded)
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
-        made = {} if found else stashable(block)
+        made = {} if found else offloadable(block)
         kept = {var for var, e in made.items() if any(named(pattern, name) for name in names_of(e))}
         if not found | kept:
             there = dict.fromkeys(names[number] for number in sorted(streamable(block)))
@@ -107,5 +107,5 @@ def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
                 + ", ".join(get_close_matches(pattern, there, NEAR, cutoff=0))
             )
         far |= found
-        stashed |= kept
-    return replace(block, streamed=frozenset(far), stashed=frozenset(stashed))
+        offloaded |= kept
+    return replace(block, streamed=frozenset(far), offloaded=frozenset(offloaded))

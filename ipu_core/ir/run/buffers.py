@@ -10,10 +10,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.chip.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
-from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.run.chains import Chain, item_bytes, only_inside, written_over
+from ipu_core.ir.run.fusions import Fusion, item_bytes, only_inside, written_over
 from lowprec.integers import ceil_div
 
 
@@ -22,11 +22,11 @@ class Buffers:
     """Arrays for the values of a Block.
 
     Attributes:
-        arrays: an array for every value, the same in every run. Of a value that only a chain reads there is a piece in
-            memory: its array begins there and goes on as if it were whole, for the chain, not to be read.
+        arrays: an array for every value, the same in every run. Of a value that only a fusion reads there is a piece in
+            memory: its array begins there and goes on as if it were whole, for the fusion, not to be read.
         bytes: bytes of the buffers that results share.
-        pieces: memory for the pieces of chains.
-        in_pieces: the values that only a chain reads.
+        pieces: memory for the pieces of fusions.
+        in_pieces: the values that only a fusion reads.
     """
 
     arrays: Mapping[Var, Array]
@@ -38,7 +38,7 @@ class Buffers:
 def allocate(
     block: Block,
     over: Mapping[Var, Var],
-    chains: Sequence[Chain] = (),
+    fusions: Sequence[Fusion] = (),
     whole: Collection[Var] = (),
     held: Mapping[Var, Array] | None = None,
 ) -> Buffers:
@@ -46,13 +46,13 @@ def allocate(
 
     Args:
         block: what is to be run.
-        over: values that are written over an input, or over the total of the round before.
-        chains: neighbours that are computed together. What one of more than one piece reads and writes lives until all
+        over: values that are written over an input, or over the total of the iteration before.
+        fusions: neighbours that are computed together. What one of more than one piece reads and writes lives until all
             its pieces are done.
-        whole: values that chains write whole into memory, where they stay until the chains that read them are done.
+        whole: values that fusions write whole into memory, where they stay until the fusions that read them are done.
         held: arrays that there are already, of inputs and constants.
     """
-    own, equations = (*inputs_of(block), *(old for old, _ in totals_of(block))), equations_of(block)
+    own, equations = (*inputs_of(block), *(old for old, _ in carries_of(block))), equations_of(block)
     arrays = dict(held or {})
     for var in (*own, *block.constants):
         if var not in arrays:
@@ -60,19 +60,19 @@ def allocate(
             if var in block.constants:
                 arrays[var][...] = block.constants[var]
     views, last = lifetimes(block)
-    in_pieces, piece_bytes = _piece_places(block, chains, whole)
+    in_pieces, piece_bytes = _piece_places(block, fusions, whole)
     begin, end = list(range(len(equations) + 1)), list(range(len(equations) + 1))
-    for chain in (chain for chain in chains if chain.cut or whole):
-        begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
-        end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
+    for fusion in (fusion for fusion in fusions if fusion.cut or whole):
+        begin[fusion.first : fusion.last] = [fusion.first] * (fusion.last - fusion.first)
+        end[fusion.first : fusion.last] = [fusion.last - 1] * (fusion.last - fusion.first)
     own_memory = [
         (position, var)
         for position, var in enumerate(equation.output for equation in equations)
         if views[var].root is var and var not in over and var not in in_pieces
     ]
     homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
-    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in totals_of(block))))
-    given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in carries_of(block))))
+    given = {new: old for fusion in fusions for new, old in written_over(block, fusion, kept).items()}
     for first, var in own_memory:
         home = homes[var] = homes[given[var]] if var in given else var
         stop = end[max(first, last.get(var, first))]
@@ -94,12 +94,12 @@ def allocate(
     return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
 
 
-def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
-    """Offsets of the values that only chains read, and bytes, of the memory for pieces; each chain has it all."""
+def _piece_places(block: Block, fusions: Sequence[Fusion], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
+    """Offsets of the values that only fusions read, and bytes, of the memory for pieces; each fusion has it all."""
     last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
-    for chain in chains:
-        inside = [(first, var) for first, var in only_inside(block, chain) if var not in whole]
-        sizes = [chain.piece * var.type.size // chain.rows * item_bytes(var) for _, var in inside]
+    for fusion in fusions:
+        inside = [(first, var) for first, var in only_inside(block, fusion) if var not in whole]
+        sizes = [fusion.piece * var.type.size // fusion.rows * item_bytes(var) for _, var in inside]
         places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
         most = max(most, total)

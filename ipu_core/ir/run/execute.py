@@ -13,10 +13,10 @@ from ipu_core.ir.block import Array, Block, Equation, Var, described
 from ipu_core.ir.bodies import Run, Step, equations_of, inputs_of, outputs_of, steps_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.regions import Branch, Loop, round_key
+from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
-from ipu_core.ir.run.chains import Chain, computed, runs_of_chains
-from ipu_core.ir.run.fused import bind_chains
+from ipu_core.ir.run.fused_calls import bind_fusions
+from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
@@ -26,12 +26,12 @@ from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
-"""Told of equations that are computed, of one in rounds each time: the equation, what it read, as that was before, and
-the array it wrote, which others will write over. Views of arrays are not computed."""
+"""Told of equations that are computed, in a loop each time: the equation, what it read, as that was before, and the
+array it wrote, which others will write over. Views of arrays are not computed."""
 
 Calls = Sequence[tuple[BoundCall, int | None]]
 """Prepared calls, each with the number that is folded into its key; None: it draws no random bits, OF_STEP: its key is
-that of the step, or of the round."""
+that of the step, or of the iteration."""
 
 OF_STEP = -1
 
@@ -111,15 +111,15 @@ class Executable:
         if unknown := sorted(orders.keys() - {e.number for e in equations_of(block)}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        runs: Sequence[Sequence[Chain]] = ()
+        runs: Sequence[Sequence[Fusion]] = ()
         if chained and wrap is None and not control.traps:
-            runs = runs_of_chains(block)
+            runs = runs_of_fusions(block)
         if told is None:
             over = {} if control.traps else in_place(block)
-            buffers = allocate(block, over, [chain for run in runs for chain in run])
+            buffers = allocate(block, over, [fusion for run in runs for fusion in run])
         else:
-            runs = [[chain] for run in runs for chain in run]  # the next writes over what is told of one
-            buffers = allocate(block, {}, [chain for (chain,) in runs], _seen(block, told), told.held)
+            runs = [[fusion] for run in runs for fusion in run]  # the next writes over what is told of one
+            buffers = allocate(block, {}, [fusion for (fusion,) in runs], _seen(block, told), told.held)
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[held]) for var, held in zip(block.inputs, inputs_of(block), strict=True)]
@@ -142,7 +142,7 @@ class Executable:
 
     def _prepared(
         self,
-        runs: Sequence[Sequence[Chain]],
+        runs: Sequence[Sequence[Fusion]],
         buffers: Buffers,
         orders: Mapping[int, Accumulation],
         control: FloatingPointControl,
@@ -154,8 +154,8 @@ class Executable:
         for position, equation in enumerate(equations_of(block)):
             if position in first:
                 run = first[position]
-                call = bind_chains(block, run, buffers, orders, control)
-                made = [each for chain in run for _, each in computed(block, chain)]
+                call = bind_fusions(block, run, buffers, orders, control)
+                made = [each for fusion in run for _, each in computed(block, fusion)]
                 calls.append(_Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside and views[equation.output].root is equation.output:
                 call = self._bind(equation, orders.get(equation.number), control)
@@ -184,7 +184,7 @@ class Executable:
         return telling
 
     def _here(self, observer: Observer | None) -> bool:
-        """Whether this one can run: its chains need the compiled backend, and it tells no observer."""
+        """Whether this one can run: its fusions need the compiled backend, and it tells no observer."""
         return self._told is not None or (observer is None and (not self._chained or pipeline.runs_here()))
 
     def _teller(self, among: Collection[int] | None) -> Executable:
@@ -209,8 +209,8 @@ class Executable:
         Args:
             inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass
                 for int32, Python numbers for values without axes.
-            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
-                of `round_key`.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in a loop
+                that of `iteration_key`.
             observer: told of equations.
             among: of which it is told, by their numbers; None: of all.
 
@@ -306,7 +306,7 @@ class Executable:
                 array[...] = value
 
     def _runs(self, step: Run | Step) -> Callable[[Key], None]:
-        """What runs a step of the Block, with the key of the whole or of the round around it."""
+        """What runs a step of the Block, with the key of the whole or of the iteration around it."""
         if isinstance(step, Run):
             calls = [(each.call, each.number) for each in self._calls if step.first <= each.position < step.last]
             return lambda key: _run(calls, key)
@@ -320,8 +320,8 @@ class Executable:
 
     def _loop(self, loop: Loop, body: Callable[[Key], None]) -> Callable[[Key], None]:
         arrays, given = self._arrays, self._given
-        totals = [arrays[old] for old, _ in loop.totals]
-        moves = write_back(totals, [arrays[new] for _, new in loop.totals])
+        totals = [arrays[old] for old, _ in loop.carries]
+        moves = write_back(totals, [arrays[new] for _, new in loop.carries])
 
         def run(key: Key) -> None:
             for total in totals:
@@ -329,7 +329,7 @@ class Executable:
             for number in range(loop.count):
                 for whole, part in loop.fed:
                     arrays[part][...] = loop.part(part, given[whole], number)
-                body(round_key(key, number))
+                body(iteration_key(key, number))
                 for to, source in moves:
                     np.copyto(to, source)
 

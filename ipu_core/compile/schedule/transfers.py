@@ -16,13 +16,13 @@ class Transfers(NamedTuple):
         loads: values that are loaded before it.
         frees: values in whose memory nothing is needed after it.
         stores: positions in the carried state of the new values that are stored after it.
-        stashes: values of the forward part that are stored after it, for gradients.
+        offloads: values of the forward part that are stored after it, for gradients.
     """
 
     loads: Mapping[int, tuple[Var, ...]]
     frees: Mapping[int, tuple[Var, ...]]
     stores: Mapping[int, tuple[int, ...]]
-    stashes: Mapping[int, tuple[Var, ...]]
+    offloads: Mapping[int, tuple[Var, ...]]
 
 
 @per_block
@@ -52,12 +52,12 @@ def transfers(block: Block) -> Transfers:
         for first, last in parts:
             loads[first] = (*loads.get(first, ()), old)
             frees[last] = (*frees.get(last, ()), old)
-    stashes = dict[int, tuple[Var, ...]]()
-    for var in sorted(block.stashed, key=made.__getitem__):
+    offloads = dict[int, tuple[Var, ...]]()
+    for var in sorted(block.offloaded, key=made.__getitem__):
         here, later = returns(equations, reads.get(var, []))
-        stashes[made[var]] = (*stashes.get(made[var], ()), var)
+        offloads[made[var]] = (*offloads.get(made[var], ()), var)
         for part in [[made[var], *here], *later]:
             frees[part[-1]] = (*frees.get(part[-1], ()), var)
         for part in later:
             loads[part[0]] = (*loads.get(part[0], ()), var)
-    return Transfers(loads, frees, stores, stashes)
+    return Transfers(loads, frees, stores, offloads)
