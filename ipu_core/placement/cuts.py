@@ -46,7 +46,7 @@ def picked(numbers: Any, shape: tuple[int, ...], which: Any) -> Any:
     """Of numbers by candidate, or tuples of such, those at a flat index; a number of all candidates stays one.
 
     Args:
-        numbers: arrays that broadcast to the shape.
+        numbers: arrays that broadcast to the shape, or have axes of their own before it.
         shape: of the candidates.
         which: flat indices.
     """
@@ -54,7 +54,9 @@ def picked(numbers: Any, shape: tuple[int, ...], which: Any) -> Any:
         return type(numbers)(*(picked(one, shape, which) for one in numbers))
     if np.ndim(numbers) == 0:
         return numbers
-    return (numbers if numbers.shape == shape else np.broadcast_to(numbers, shape)).reshape(-1)[which]
+    own = numbers.shape[: max(0, numbers.ndim - len(shape))]
+    whole = numbers if numbers.shape == (*own, *shape) else np.broadcast_to(numbers, (*own, *shape))
+    return whole.reshape(*own, -1)[..., which]
 
 
 BYTE = 8  # bits

@@ -21,9 +21,9 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.convolution.chains import ImageChains, SumBlocks, WeightChains
-from ipu_core.placement.blocks import Blocks, Segment
+from ipu_core.placement.axis_blocks import Blocks, Segment
 from ipu_core.placement.convolution import ConvPlan
-from ipu_core.placement.convolution.estimate import sum_block
+from ipu_core.placement.convolution.conv_costs import sum_block
 from lowprec.integers import ceil_div
 from lowprec.values.windows import BlockPlace
 

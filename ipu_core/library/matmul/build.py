@@ -25,7 +25,7 @@ from ipu_core.library.matmul.fields import (
     origin_of,
     partials,
 )  # fmt: skip
-from ipu_core.placement.blocks import Segment
+from ipu_core.placement.axis_blocks import Segment
 from ipu_core.placement.matmul import SumPlan
 from ipu_core.placement.matmul.account import result_stays
 from ipu_core.placement.matmul.geometry import Geometry, Turn, TurnGroup

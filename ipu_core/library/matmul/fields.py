@@ -11,7 +11,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.matmul.chains import BlockPosition
-from ipu_core.placement.blocks import Segment
+from ipu_core.placement.axis_blocks import Segment
 from ipu_core.placement.matmul.geometry import Geometry, TurnGroup
 
 

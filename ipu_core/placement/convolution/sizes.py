@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_core.chip import cost
 from ipu_core.chip.integers import Ints
-from ipu_core.placement.blocks import COLUMN_GRAIN, Blocks
+from ipu_core.placement.axis_blocks import COLUMN_GRAIN, Blocks
 from ipu_core.placement.cuts import Cuts, PlacementProblem
 from lowprec import Accumulation
 from lowprec.integers import ceil_div

@@ -10,12 +10,12 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic, pairs_of
-from ipu_core.placement.account import Account
-from ipu_core.placement.blocks import Segment
+from ipu_core.placement.axis_blocks import Segment
 from ipu_core.placement.cuts import PlacementProblem, item_bytes, stage_cycles
 from ipu_core.placement.layout import Range, Stored, owned
 from ipu_core.placement.matmul.geometry import Geometry, Turn
 from ipu_core.placement.matmul.product import Product, chain_cycles
+from ipu_core.placement.supersteps import Account
 from lowprec import Accumulation
 
 Boxes = Mapping[str, Range]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.chip.integers import Ints
-from ipu_core.placement.blocks import Blocks, Segment
+from ipu_core.placement.axis_blocks import Blocks, Segment
 from ipu_core.placement.cuts import PlacementProblem
 from ipu_core.placement.matmul.placement import Placement
 from ipu_core.placement.matmul.product import Product

@@ -8,7 +8,7 @@ from typing import Any
 from ipu_core.chip import cost
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.placement.blocks import COLUMN_GRAIN
+from ipu_core.placement.axis_blocks import COLUMN_GRAIN
 from ipu_core.placement.cuts import PlacementProblem, item_bytes
 from ipu_core.placement.layout import Stored, stored
 

@@ -10,11 +10,12 @@ from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.placement.convolution import Convolution, ConvPlacement, plan_convolution
-from ipu_core.placement.convolution.estimate import compute_cycles, costs, sum_block
-from ipu_core.placement.convolution.search import _cuts_over_tiles, _with_turns, search
+from ipu_core.placement.convolution.conv_costs import compute_cycles, costs, sum_block
+from ipu_core.placement.convolution.conv_cuts import CONVOLUTIONS, every_turn, over_tiles
 from ipu_core.placement.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
 from ipu_core.placement.cuts import PlacementProblem
 from ipu_core.placement.orders import OrderRule, convolution_order
+from ipu_core.placement.search import search
 from lowprec import Accumulation
 
 GC200 = Target("gc200")
@@ -243,16 +244,22 @@ def test_no_candidate_that_fits_is_cheaper_than_what_the_search_finds(
 ) -> None:
     target = Target("gc200", tiles=tiles)
     problem = PlacementProblem(target, convolution, Accumulation(group=16, splits=splits).with_types("float16"))
-    found = search(problem, memory)
-    every = _cuts_over_tiles(target, convolution, len(part_spans(convolution, problem.accumulation)))
-    over, turns = _with_turns(problem, every)
+    found = search(CONVOLUTIONS, problem, memory)
+    over, turns, *_ = every_turn(problem, over_tiles(problem))
     all_of_them = costs(problem, over, turns)
     fits = all_of_them.memory <= memory
+    at = found.placement
     over, turns = (
         along(np.array([cuts]).T, np.array([parts]))
-        for cuts, parts in ((found.cuts, found.parts), (found.serial, found.serial_parts))
+        for cuts, parts in ((at.cuts, at.parts), (at.serial, at.serial_parts))
     )
     one = costs(problem, over, turns)
     assert 0 < fits.sum() < fits.size
     assert one.memory[0] <= memory
-    assert one.cycles[0] == all_of_them.cycles[fits].min()
+    assert found.cycles == one.cycles[0] == all_of_them.cycles[fits].min()
+
+
+def test_a_convolution_of_no_images_is_planned_in_any_memory() -> None:
+    empty = dataclasses.replace(IMAGES, result=(0, 56, 56, 1, 64))
+    plan = plan_convolution(GC200, empty, Accumulation(accumulate="float16"), memory=0)
+    assert plan.compute_cycles == 0

@@ -1,6 +1,8 @@
 """The search for a placement: nothing in its space is missed, more memory never costs cycles, what can fit is found."""
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,12 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ipu_core.chip.target import Target
-from ipu_core.placement.cuts import Cuts, PlacementProblem, picked
-from ipu_core.placement.matmul import Product, plan_sum, product_of
-from ipu_core.placement.matmul import plan as plan_module
-from ipu_core.placement.matmul import search as search_module
-from ipu_core.placement.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
-from ipu_core.placement.matmul.search import TURNS, Candidate, search
+from ipu_core.placement.cuts import Cuts, PlacementProblem
+from ipu_core.placement.matmul import Placement, Product, plan_sum, product_of, sum_plan
+from ipu_core.placement.matmul.product_costs import costed, lower_bound
+from ipu_core.placement.matmul.product_cuts import PRODUCTS, TURNS, every_turn, over_tiles
+from ipu_core.placement.search import UNBOUNDED, BestPlacement, Candidates, Costed, Family, search
 from lowprec import Accumulation
 from tests.examples import examples
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -28,17 +29,14 @@ def _product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
 
 def modelled(problem: PlacementProblem[Product], memory: int) -> tuple[float, int]:
     """The modelled cycles of what the search finds, and the bytes it needs."""
-    found = search(problem, memory)
-    at, order, k = found.placement, problem.accumulation, problem.sums.k
+    found = search(PRODUCTS, problem, memory)
+    at = found.placement
     over, turns = (
         Cuts(*(np.array([n], np.int64) for n in cuts))
         for cuts in ((at.batch, at.rows, at.columns, at.parts), (1, at.serial_rows, at.serial_columns, 1))
     )
-    part, parts = min(max(1, k), order.part_length(k)), max(1, len(order.parts(k)))
     hold = np.array([("none", "a", "b").index(at.hold)])
-    costs = costed(
-        problem, Candidates(over, turns, at.order == "rows", hold, np.array([part]), np.array([parts])), memory
-    )
+    costs = costed(problem, Candidates(over, turns, at.order == "rows", hold), memory)
     assert int(costs.candidates.turns.parts[0]) == at.serial_depth
     assert found.cycles == costs.cycles[0]
     return float(costs.cycles[0]), int(costs.memory[0])
@@ -95,20 +93,19 @@ def test_no_candidate_at_all_is_cheaper(
     problem = PlacementProblem(target, _product(target, m, k, n, batch), order)
     cycles, needed = modelled(problem, memory)
     parts = len(order.parts(k))
+    counts = m, -(-n // 16), parts, batch
     grid = [
         cuts
         for cuts in itertools.product(range(1, tiles + 1), range(1, tiles + 1), range(1, parts + 1), (1, 2), (0, 1))
-        if np.prod(cuts[:4]) <= tiles and -(-m // -(-m // cuts[0])) == cuts[0]
+        if np.prod(cuts[:4]) <= tiles
+        and all(-(-size // -(-size // cut)) == cut for size, cut in zip(counts, cuts[:4], strict=True))  # none vanishes
     ]
     every = np.array([
         (*cuts, *serial) for cuts in grid for serial in itertools.product(TURNS, TURNS, (0, 1, 2))
     ]).T  # fmt: skip
     rows, columns, over_parts, products, rows_fastest, serial_rows, serial_columns, hold = every
-    part = np.array(min(k, order.part_length(k)))
-    candidates = Candidates(
-        Cuts(products, rows, columns, over_parts), Cuts(1, serial_rows, serial_columns, 1), rows_fastest, hold, part,
-        np.array(parts),
-    )  # fmt: skip
+    over, turns = Cuts(products, rows, columns, over_parts), Cuts(1, serial_rows, serial_columns, 1)
+    candidates = Candidates(over, turns, rows_fastest, hold)
     found = costed(problem, candidates, memory)
     fits = found.memory <= memory
     assert (needed <= memory) == fits.any()
@@ -155,9 +152,8 @@ def test_a_short_last_block_of_a_held_operand_is_a_copy_of_its_own_in_every_turn
         over = [1, blocks, 1, 1] if axis == "m" else [1, 1, blocks, 1]
         times = [1, turns, 1, 1] if axis == "m" else [1, 1, turns, 1]
         rows = [np.array([n], np.int64) for n in over], [np.array([n], np.int64) for n in times]
-        part = np.array([4096])
         order = Accumulation(accumulate="float16")
-        candidates = Candidates(Cuts(*rows[0]), Cuts(*rows[1]), True, np.array([held]), part, np.array([1]))
+        candidates = Candidates(Cuts(*rows[0]), Cuts(*rows[1]), True, np.array([held]))
         return float(costed(PlacementProblem(target, product, order), candidates, 1 << 40).cycles[0])
 
     whole, short = 32 * blocks, 32 * blocks - 1  # the largest block is the same
@@ -174,17 +170,19 @@ def test_a_plan_is_what_the_search_for_its_memory_finds(
     product = _product(target, *size)
     order = order.with_types("float16")
     planned = plan_sum(target, product, order, memory=memory)
-    assert planned.placement == search(PlacementProblem(target, product, order), memory).placement
+    assert planned.placement == search(PRODUCTS, PlacementProblem(target, product, order), memory).placement
 
 
 def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = list[int]()
 
-    def counted(problem: PlacementProblem[Product], memory: int) -> Candidate:
+    def counted(
+        family: Family[Product, Placement], problem: PlacementProblem[Product], memory: int
+    ) -> BestPlacement[Placement]:
         searched.append(memory)
-        return search(problem, memory)
+        return search(family, problem, memory)
 
-    monkeypatch.setattr(plan_module, "search", counted)
+    monkeypatch.setattr(sum_plan, "search", counted)
     product = _product(GC200, 71, 133, 59)
     plans = [plan_sum(GC200, product, Accumulation(group=16), memory=memory) for memory in range(400_000, 400_020)]
     assert len(searched) == 1
@@ -193,20 +191,20 @@ def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: p
     assert len(searched) == 2
 
 
-def test_turns_are_not_tried_where_nothing_can_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_not_tried_where_nothing_can_fit() -> None:
     tried = list[Candidates]()
 
     def counted(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> Costed:
         tried.append(candidates)
         return costed(problem, candidates, memory)
 
-    monkeypatch.setattr(search_module, "costed", counted)
+    family = replace(PRODUCTS, costs=counted)
     order = Accumulation(group=16).with_types("float16")
     problem = PlacementProblem(GC200, _product(GC200, 800, 800, 800), order)
-    assert search(problem, 0) == search(problem, 100)
-    assert len(tried) == 2 * 3  # in ample memory, in what there is, cut as often as can be
+    assert search(family, problem, 0) == search(family, problem, 100)
+    assert len(tried) == 2 * 2  # in ample memory, cut as often as can be
     assert not any(np.ndim(one.turns.rows) for one in tried)
-    search(problem, 4_000)
+    search(family, problem, 4_000)
     assert any(np.ndim(one.turns.rows) for one in tried)
 
 
@@ -219,11 +217,70 @@ def test_no_turns_take_fewer_cycles_than_their_lower_bound(
 ) -> None:
     target = Target("gc200", tiles=tiles)
     problem = PlacementProblem(target, _product(target, *size), order.with_types("float16"))
-    whole = costed(problem, search_module._cuts_over_tiles(problem), UNBOUNDED)
-    crowded = np.flatnonzero(whole.memory > memory)
-    bound = lower_bound(problem, picked(whole, whole.cycles.shape, crowded), memory)
-    turned = costed(problem, search_module._every_turn(problem.sums, whole, crowded), memory)
+    whole = costed(problem, over_tiles(problem), UNBOUNDED)
+    crowded = whole.at(np.flatnonzero(whole.memory > memory))
+    bound = lower_bound(problem, crowded, memory)
+    turned = costed(problem, every_turn(problem, crowded.candidates), memory)
     cut = turned.candidates.turns.rows * turned.candidates.turns.columns > 1
     cycles = np.where(cut & (turned.memory <= memory), turned.cycles, np.inf).min(axis=1)
     assert np.isfinite(cycles).any()
     assert (bound <= cycles).all()
+
+
+# A family of sums of our own, whose costs stand in tables: cuts over 200, 199, ..., 1 tiles, and up to 8 turns of each.
+CUTS, MOST = 200, 8
+
+
+class Tables:
+    """Cycles and bytes of cuts over tiles by turns, with few different numbers, so that many cost the same."""
+
+    def __init__(self, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.cycles = draw.integers(10, 15, (CUTS, 1)) + np.cumsum(draw.integers(1, 6, (CUTS, MOST)), axis=1)
+        self.memory = -np.sort(-draw.integers(1, 60, (CUTS, MOST)), axis=1)
+        self.family: Family[Any, tuple[int, int]] = Family(
+            over_tiles=lambda _: self._candidates(np.arange(CUTS)[::-1], 1),
+            costs=self._costs,
+            least_memory=lambda _, some: self._costs(None, some, 0).memory,
+            parts_in_time=lambda _, some: self._candidates(some.over.columns - 1, 2),
+            lower_bound=lambda _, uncut, memory: self.cycles[uncut.candidates.over.columns - 1, 1],
+            in_time=lambda _, some: self._candidates(
+                np.repeat(some.over.columns - 1, MOST), np.tile(np.arange(1, MOST + 1), some.over.columns.size)
+            ),
+            smallest=lambda _, some: self._candidates(some.over.columns - 1, MOST),
+            place=lambda one: (int(one.over.columns), int(one.turns.columns)),
+        )
+
+    @staticmethod
+    def _candidates(which: Any, turns: Any) -> Candidates:
+        one = np.ones_like(which)
+        return Candidates(Cuts(one, one, 1 + which, one), Cuts(1, 1, turns * one, 1))
+
+    def _costs(self, _: Any, some: Candidates, memory: int) -> Costed:
+        at = some.over.columns - 1, some.turns.columns - 1
+        return Costed(some, self.cycles[at], self.memory[at])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_finds_what_every_candidate_tried_would_give(seed: int) -> None:
+    tables = Tables(seed)
+    problem = PlacementProblem(GC200, None, Accumulation())
+    for memory in range(0, 61, 3):
+        found, (cycles, needed) = search(tables.family, problem, memory), (tables.cycles, tables.memory)
+        tiles, turns = found.placement
+        assert found.cycles == cycles[tiles - 1, turns - 1]
+        if (needed <= memory).any():
+            assert needed[tiles - 1, turns - 1] <= memory
+            assert found.cycles == cycles[needed <= memory].min()
+        else:
+            assert needed[tiles - 1, turns - 1] == needed[:, -1].min()
+            assert found.cycles == cycles[:, -1][needed[:, -1] == needed[:, -1].min()].min()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_equal_cuts_over_tiles_the_one_of_the_fewest_tiles_wins(seed: int) -> None:
+    tables = Tables(seed)
+    everything = search(tables.family, PlacementProblem(GC200, None, Accumulation()), 60)
+    cheapest = np.flatnonzero(tables.cycles[:, 0] == tables.cycles[:, 0].min())
+    assert cheapest.size > 1
+    assert everything.placement == (cheapest[0] + 1, 1)

@@ -4,7 +4,7 @@ How often a tile cuts its k's in time follows from the memory: as seldom as it a
 less the more memory there is.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,39 +17,10 @@ from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.placement.layout import Stored
 from ipu_core.placement.matmul.product import Product, chain_cycles
 from ipu_core.placement.matmul.working_set import Piece, chain_bytes, stages_of, working_set
+from ipu_core.placement.search import UNBOUNDED, Candidates, Costed
 from lowprec.integers import ceil_div
 
 Floats = npt.NDArray[np.float64]
-
-UNBOUNDED: Final = 1 << 60  # bytes: cut nothing in time
-
-
-class Candidates(NamedTuple):
-    """Where a product could lie: numbers, or arrays that broadcast, with an entry per candidate.
-
-    Attributes:
-        over: cuts over tiles.
-        turns: cuts in time of rows and columns; those of the parts follow from the memory.
-        rows_fastest: whether tile numbers run fastest along rows.
-        hold: which operand's piece stays on the tile: 0 none, 1 a, 2 b.
-        part: k's of a part of the sums.
-        parts: of the whole sum.
-    """
-
-    over: Cuts
-    turns: Cuts
-    rows_fastest: Any
-    hold: Any
-    part: Any
-    parts: Any
-
-
-class Costed(NamedTuple):
-    """Candidates with all their turns, their modelled cycles, and the bytes a tile needs; the cycles have all axes."""
-
-    candidates: Candidates
-    cycles: Floats
-    memory: Ints
 
 
 def costed(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> Costed:
@@ -69,7 +40,7 @@ def costed(problem: PlacementProblem[Product], candidates: Candidates, memory: i
     summing = np.where(direct, 0, _summing(problem, piece, found.over.parts))
     taken = product.out.chunk * item_bytes(accumulation.out) / found.turns.columns  # by a tile of the result
     written = _phase(target, np.maximum(results, taken))
-    cycles = turns * (piece.batch * piece.each * _chains(problem, piece, found) + summing + written)
+    cycles = turns * (piece.batch * piece.each * _chains(problem, piece) + summing + written)
     cycles = cycles + _gathers(problem, piece, found, depths)
     needed = np.broadcast_to(working_set(product, accumulation, piece), cycles.shape)
     return Costed(found._replace(turns=found.turns._replace(parts=depths)), cycles, needed)
@@ -105,8 +76,8 @@ def least_memory(problem: PlacementProblem[Product], candidates: Candidates) -> 
     _, product, accumulation = problem
     found = candidates._replace(turns=_without_empty_pieces(product, candidates))
     piece, _ = _piece(problem, found, UNBOUNDED)
-    group = accumulation.group_of(product.k)
-    depth = candidates.part if product.b is None else np.minimum(candidates.part, group)
+    part, _ = _parts(problem)
+    depth = part if product.b is None else min(part, accumulation.group_of(product.k))
     least: Ints = working_set(product, accumulation, piece._replace(depth=np.minimum(depth, piece.whole)))
     return np.broadcast_to(least, np.shape(candidates.over.rows))
 
@@ -121,17 +92,24 @@ def _without_empty_pieces(product: Product, candidates: Candidates) -> Cuts:
     )
 
 
+def _parts(problem: PlacementProblem[Product]) -> tuple[int, int]:
+    """k's of a whole part of the sums, and parts."""
+    _, product, accumulation = problem
+    return min(max(1, product.k), accumulation.part_length(product.k)), max(1, len(accumulation.parts(product.k)))
+
+
 def _piece(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> tuple[Piece, Any]:
     """The pieces of work, and in how many turns a tile works off its k's: as few as its memory allows."""
     _, product, accumulation = problem
-    over, turns, part = candidates.over, candidates.turns, candidates.part
+    over, turns = candidates.over, candidates.turns
+    part, parts = _parts(problem)
     rows = ceil_div(ceil_div(product.m, over.rows), turns.rows)
     grains = ceil_div(ceil_div(ceil_div(product.n, product.grain), over.columns), turns.columns)
-    each = ceil_div(candidates.parts, over.parts)
+    each = ceil_div(parts, over.parts)
     whole = np.minimum(each * part, max(1, product.k))
     batch, columns = ceil_div(product.batch, over.batch), np.minimum(product.grain * grains, max(1, product.n))
     share, hold = ceil_div(rows, over.parts), np.asarray(candidates.hold)
-    plain = Piece(batch, rows, columns, whole, whole, each, candidates.parts, share, hold, False)
+    plain = Piece(batch, rows, columns, whole, whole, each, parts, share, hold, False)
     if memory >= UNBOUNDED:
         return plain, np.ones_like(each)
     cuts = (chain_bytes(product, accumulation, plain) > memory) & (hold == 0)
@@ -151,9 +129,9 @@ def _piece(problem: PlacementProblem[Product], candidates: Candidates, memory: i
     return plain._replace(depth=deep, goes_on=apart), depths
 
 
-def _chains(problem: PlacementProblem[Product], piece: Piece, candidates: Candidates) -> Any:
+def _chains(problem: PlacementProblem[Product], piece: Piece) -> Any:
     """Cycles of the chains of one part, for a piece of rows and columns."""
-    part = candidates.part
+    part, _ = _parts(problem)
     first = np.where(piece.goes_on, piece.depth, part)
     chains = chain_cycles(problem, piece.rows, first, piece.columns)
     pieces = np.where(piece.goes_on, ceil_div(part, np.maximum(1, piece.depth)), 1)

@@ -7,13 +7,13 @@ from typing import Final
 from ipu_core.chip.target import Target
 from ipu_core.placement.cuts import PlacementProblem, item_bytes
 from ipu_core.placement.matmul.account import account
-from ipu_core.placement.matmul.estimate import UNBOUNDED
 from ipu_core.placement.matmul.geometry import Geometry, geometry
 from ipu_core.placement.matmul.placement import HOLDS, Placement
 from ipu_core.placement.matmul.product import Product
-from ipu_core.placement.matmul.search import search
+from ipu_core.placement.matmul.product_cuts import PRODUCTS
 from ipu_core.placement.matmul.working_set import Piece, working_set
 from ipu_core.placement.orders import OrderRule, product_order, reduction_order
+from ipu_core.placement.search import UNBOUNDED, search
 from lowprec import Accumulation
 from lowprec.values.formats import FormatLike
 
@@ -124,7 +124,7 @@ def plan_sum(
 
 @lru_cache(maxsize=512)
 def _plan(problem: PlacementProblem[Product], placement: Placement | None, memory: int) -> SumPlan:
-    placement = placement or search(problem, memory).placement
+    placement = placement or search(PRODUCTS, problem, memory).placement
     grid = geometry(problem, placement)
     product = problem.sums
     if product.b is None and grid.depths > 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.placement.blocks import COLUMN_GRAIN
+from ipu_core.placement.axis_blocks import COLUMN_GRAIN
 from ipu_core.placement.convolution.sizes import (
     Convolution,
     ConvPlacement,
@@ -22,6 +22,7 @@ from ipu_core.placement.convolution.sizes import (
 )
 from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
 from ipu_core.placement.layout import linear_layout
+from ipu_core.placement.search import Candidates, Costed
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
 
@@ -80,6 +81,12 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     memory = np.maximum(operands + zeros, summed * (parts * partial + between)) + each * results * partial
     sync = (loads + 1 + len(stages)) * target.sync_cycles
     return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
+
+
+def costed(problem: PlacementProblem[Convolution], candidates: Candidates, memory: int) -> Costed:
+    """What candidates cost, whatever the memory."""
+    found = costs(problem, candidates.over, candidates.turns)
+    return Costed(candidates, found.cycles, np.broadcast_to(found.memory, found.cycles.shape))
 
 
 def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacement) -> int:

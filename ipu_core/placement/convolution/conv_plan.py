@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from ipu_core.chip.target import Target
-from ipu_core.placement.blocks import Blocks
-from ipu_core.placement.convolution.estimate import compute_cycles, costs
-from ipu_core.placement.convolution.search import search
+from ipu_core.placement.axis_blocks import Blocks
+from ipu_core.placement.convolution.conv_costs import compute_cycles, costs
+from ipu_core.placement.convolution.conv_cuts import CONVOLUTIONS
 from ipu_core.placement.convolution.sizes import (
     AXES,
     Convolution,
@@ -20,6 +20,7 @@ from ipu_core.placement.convolution.sizes import (
     placed_grid,
 )
 from ipu_core.placement.cuts import PlacementProblem
+from ipu_core.placement.search import search
 from lowprec import Accumulation
 
 
@@ -113,7 +114,7 @@ def plan_convolution(
 
 @lru_cache(maxsize=512)
 def _plan(problem: PlacementProblem[Convolution], placement: ConvPlacement | None, memory: int) -> ConvPlan:
-    at = search(problem, memory) if placement is None else placement
+    at = search(CONVOLUTIONS, problem, memory).placement if placement is None else placement
     over, turns = (
         along(np.array(axes, np.int64)[:, None], np.array([parts], np.int64))
         for axes, parts in ((at.cuts, at.parts), (at.serial, at.serial_parts))
