@@ -2,7 +2,8 @@
 
 from ipu_core.graph.tensor import Tensor, Variable, element_type
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.lifetimes import StridedView, lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.views import StridedView
 
 
 def seen(var: Var, view: StridedView, root: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from ipu_core.graph.program import (
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import Run, Step, branch_of, equations_of, inputs_of, outputs_of, regions_of, steps_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.ops import VIEWS
 from ipu_core.ir.regions import Branch, Loop
 from ipu_core.library.elementwise import add_array, map_array

@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.schedule.residency import array_bytes
+from ipu_core.compile.schedule.residency import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
@@ -52,7 +51,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
             updated at once; these share with their row alone.
     """
     known = dependences(block, 1)
-    sizes = [_most(plan.target, kind) for kind in known.types]
+    sizes = [tile_bytes(plan.target, kind) for kind in known.types]
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
     far = _streamed(block)
@@ -89,19 +88,14 @@ def _streamed(block: Block) -> set[object]:
     return {var for var, view in views.items() if view.root in roots}
 
 
-def _most(target: Target, kind: Type) -> int:
-    """Bytes of an array on the tile that has most of it: the first, as of all arrays."""
-    return int(array_bytes(target, kind).max(initial=0))
-
-
 def _under_way(block: Block, plan: BlockPlan, equation: Equation) -> tuple[int, int]:
     """The bytes of a tile that an equation needs besides operands and result: at least, and at most."""
     target, result = plan.target, equation.output.type
     if (planned := plan.sums.get(equation.number)) is not None:
-        return max(0, planned.memory - _most(target, result)), planned.memory
+        return max(0, planned.memory - tile_bytes(target, result)), planned.memory
     views = lifetimes(block).views
     far = (var for var in equation.operands if not views[var].whole or var.type.shape != result.shape)
-    return 0, sum(_most(target, Type(result.shape, var.type.format)) for var in far)
+    return 0, sum(tile_bytes(target, Type(result.shape, var.type.format)) for var in far)
 
 
 class _Slots:

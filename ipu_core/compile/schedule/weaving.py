@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.schedule.residency import array_bytes
+from ipu_core.compile.schedule.residency import tile_bytes
 from ipu_core.ir.block import Block, Equation, Var, dtype_of
 from ipu_core.ir.bodies import closed, equations_of, outputs_of, runs_of, with_body
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.stays import PHASES, phase
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
-from ipu_core.ir.passes.streaming import PHASES, phase
 from ipu_core.ir.regions import Branch
 
 EXCHANGE = 20  # cycles of a superstep's exchange, about, where others share it
@@ -209,7 +209,7 @@ def _cycles(plan: BlockPlan, equation: Equation) -> int:
     target = plan.target
     if (planned := plan.sums.get(equation.number)) is not None:
         return planned.compute_cycles + planned.exchange_cycles + planned.sync_cycles
-    words = int(array_bytes(target, equation.output.type).max(initial=0)) // BYTES
+    words = tile_bytes(target, equation.output.type) // BYTES
     return target.sync_cycles + EXCHANGE + target.workers * cost.ELEMENTWISE_OVERHEAD + 3 * words
 
 

@@ -12,7 +12,7 @@ from ipu_core.chip.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
 from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
 from ipu_core.ir.exact import exact
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.run.chains import Chain, item_bytes, only_inside, written_over
 from lowprec.integers import ceil_div
 
@@ -59,7 +59,7 @@ def allocate(
             arrays[var] = aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
             if var in block.constants:
                 arrays[var][...] = block.constants[var]
-    views, last = lifetimes(block)
+    views, last = lifetimes(block).views, lifetimes(block).last
     in_pieces, piece_bytes = _piece_places(block, chains, whole)
     begin, end = list(range(len(equations) + 1)), list(range(len(equations) + 1))
     for chain in (chain for chain in chains if chain.cut or whole):

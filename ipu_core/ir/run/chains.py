@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
 from ipu_core.ir.bodies import equations_of, runs_of, totals_of
-from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import ELEMENTWISE
 from lowprec import FloatFormat
 from lowprec.values.axes import Fold, fold, restrided

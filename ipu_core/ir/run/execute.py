@@ -11,7 +11,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array, Block, Equation, Var, described
 from ipu_core.ir.bodies import Run, Step, equations_of, inputs_of, outputs_of, steps_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Branch, Loop, round_key
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back

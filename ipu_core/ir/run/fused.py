@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
 from ipu_core.ir.run.buffers import Buffers
 from ipu_core.ir.run.chains import Chain, computed, folded, item_bytes
