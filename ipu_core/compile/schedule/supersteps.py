@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.residency import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
@@ -83,9 +83,9 @@ def _kind(equation: Equation) -> Hashable:
 
 def _streamed(block: Block) -> set[object]:
     """The values that lie in memory that is streamed."""
-    views, outputs = lifetimes(block).views, outputs_of(block)
-    roots = {views[var].root for i in block.streamed for var in (block.inputs[i], outputs[i])} | block.stashed
-    return {var for var, view in views.items() if view.root in roots}
+    known, outputs = lifetimes(block), outputs_of(block)
+    roots = known.roots(*(var for i in block.streamed for var in (block.inputs[i], outputs[i]))) | block.stashed
+    return {var for var, view in known.views.items() if view.root in roots}
 
 
 def _under_way(block: Block, plan: BlockPlan, equation: Equation) -> tuple[int, int]:
@@ -120,14 +120,9 @@ class _Slots:
         count = len(kinds)
         self.groups = [[node] for node in range(count)]
         self.slot = list(range(count))
-        self.touch: list[set[int]] = [set(readers) for readers in known.readers]
-        for node, made in enumerate(known.makes):
-            for value in made:
-                self.touch[value].add(node)
-        self.live: npt.NDArray[np.int64] = np.zeros(count, np.int64)
-        for value, touched in enumerate(self.touch):
-            first, last = self._span(value, (self.slot[node] for node in touched))
-            self.live[first : last + 1] += sizes[value]
+        self.live = occupancy(
+            [known.span(value, nodes, count) for value, nodes in enumerate(known.touched)], sizes, count
+        )
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
         self.peak = int((self.live + least).max(initial=0))
         self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
@@ -186,18 +181,12 @@ class _Slots:
         """What of the bytes changes: (first slot, the one after the last, more bytes)."""
         yield own, own + 1, -int(self.under_way[node])
         yield slot, slot + 1, int(self.under_way[node])
-        for value in {*self.known.reads[node], *self.known.makes[node]}:
-            others = [self.slot[one] for one in self.touch[value] if one != node]
-            size = self.sizes[value]
-            first, last = self._span(value, (*others, own))
-            begin, end = self._span(value, (*others, slot))
+        for value in self.known.touches(node):
+            others = [self.slot[one] for one in self.known.touched[value] if one != node]
+            size, count = self.sizes[value], len(self.groups)
+            first, last = self.known.span(value, (*others, own), count)
+            begin, end = self.known.span(value, (*others, slot), count)
             if begin != first:
                 yield min(first, begin), max(first, begin), size if begin < first else -size
             if end != last:
                 yield min(end, last) + 1, max(end, last) + 1, size if end > last else -size
-
-    def _span(self, value: int, slots: Iterable[int]) -> tuple[int, int]:
-        """The first and the last slot in which a value lives."""
-        touched = list(slots)
-        first = 0 if value in self.known.there else min(touched, default=0)
-        return first, len(self.groups) - 1 if value in self.known.kept else max(touched, default=first)

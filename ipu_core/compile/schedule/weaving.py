@@ -15,7 +15,7 @@ from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.residency import tile_bytes
-from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import closed, equations_of, outputs_of, runs_of, with_body
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.stays import PHASES, phase
@@ -100,29 +100,24 @@ def _beside(block: Block) -> Block:
 def most_streamed(block: Block) -> int:
     """The bytes of what is streamed that may be on the tiles at a time: a parameter's, and as many on their way."""
     sizes, _ = _state(block)
-    return 2 * max([*sizes.values(), *(_bytes(var) for var in block.stashed)], default=0)
+    return 2 * max([*sizes.values(), *(var.type.nbytes for var in block.stashed)], default=0)
 
 
 def _state(block: Block) -> tuple[dict[str, int], set[str]]:
     """By parameter the bytes of its streamed state, and those of which some is also read before the update."""
-    views, number_of, outputs = lifetimes(block).views, dict[Var, int](), outputs_of(block)
+    known, number_of, outputs = lifetimes(block), dict[Var, int](), outputs_of(block)
     for number in block.streamed:
-        number_of |= {views[var].root: number for var in (block.inputs[number], outputs[number])}
+        number_of |= dict.fromkeys(known.roots(block.inputs[number], outputs[number]), number)
     state, soon = dict[str, set[int]](), set[int]()
     for equation in equations_of(block):
-        found = {
-            number_of[views[var].root] for var in (equation.output, *equation.operands) if views[var].root in number_of
-        }
+        roots = known.roots(equation.output, *equation.operands)
+        found = {number_of[root] for root in roots & number_of.keys()}
         if phase(equation) < PHASES["update"]:
             soon |= found
         elif found and equation.parameter is not None:
             state.setdefault(equation.parameter, set()).update(found)
-    sizes = {name: sum(_bytes(block.inputs[i]) for i in numbers) for name, numbers in state.items()}
+    sizes = {name: sum(block.inputs[i].type.nbytes for i in numbers) for name, numbers in state.items()}
     return sizes, {name for name, numbers in state.items() if numbers & soon}
-
-
-def _bytes(var: Var) -> int:
-    return var.type.size * dtype_of(var.type.format).itemsize
 
 
 def _updates(

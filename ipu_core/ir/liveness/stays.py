@@ -76,13 +76,12 @@ def _streamed(block: Block) -> Iterator[Stay]:
     known, over, outputs = lifetimes(block), in_place(block), outputs_of(block)
     for number, store in stored(block).items():
         old, new = block.inputs[number], outputs[number]
-        *earlier, latest = _parts(block, old) or [[]]
-        yield from (Stay(old, part[0], part[-1], part, loaded=True) for part in earlier)
-        if latest and over.get(new) is old:
-            after = known.readers.get(new, ())
-            yield Stay(old, latest[0], max([store, *after]), [*latest, *after], known.made[new], loaded=True)
-        elif latest:
-            yield Stay(old, latest[0], latest[-1], latest, loaded=True)
+        times = [Stay(old, part[0], part[-1], part, loaded=True) for part in _parts(block, old)]
+        if times and over.get(new) is old:  # the new value lies where the old was
+            last, after = times[-1], known.readers.get(new, ())
+            readers = [*last.readers, *after]
+            times[-1] = last._replace(last=max([store, *after]), readers=readers, maker=known.made[new])
+        yield from times
 
 
 def _from_start(block: Block) -> Iterator[Stay]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Type, Var
@@ -24,8 +24,8 @@ class Dependences(NamedTuple):
         before, after: by equation, those that have to come before it and those it has to come before.
         parts: those of each run of the Block, which stay together.
         types: of the values.
-        bytes: by value, how many. It lives from when it is first made or read until it is last read.
-        readers: by value, the equations that read it.
+        bytes: by value, how many. It lives from the first to the last equation that touches it.
+        touched: by value, the equations that read or make it.
         there: values that live from the start.
         kept: values that live to the end.
     """
@@ -38,9 +38,18 @@ class Dependences(NamedTuple):
     parts: Sequence[range]
     types: Sequence[Type]
     bytes: Sequence[int]
-    readers: Sequence[Sequence[int]]
+    touched: Sequence[set[int]]
     there: set[int]
     kept: set[int]
+
+    def touches(self, node: int) -> set[int]:
+        """The values that an equation reads or makes."""
+        return {*self.reads[node], *self.makes[node]}
+
+    def span(self, value: int, places: Iterable[int], count: int) -> tuple[int, int]:
+        """The first and the last place, of so many, at which a value lives, given those at which it is touched."""
+        touched = list(places)
+        return 0 if value in self.there else min(touched), count - 1 if value in self.kept else max(touched)
 
 
 def dependences(block: Block, grain: int) -> Dependences:
@@ -52,16 +61,18 @@ def dependences(block: Block, grain: int) -> Dependences:
     known, every = lifetimes(block), equations_of(block)
     number = {position: node for node, position in enumerate(known.computing)}
     lives = [stay for stay in stays(block) if stay.loaded or stay.maker is not None]
-    readers = [[number[position] for position in stay.readers] for stay in lives]
     reads, makes = [list[int]() for _ in number], [tuple[int, ...]()] * len(number)
-    before, last = _before(block, number), dict[Var, list[int]]()
+    before, last, touched = _before(block, number), dict[Var, list[int]](), list[set[int]]()
     for value, stay in enumerate(lives):
-        for node in readers[value]:
+        readers = [number[position] for position in stay.readers]
+        for node in readers:
             reads[node].append(value)
             before[node].update(last.get(stay.var, ()))
-        last[stay.var] = readers[value]
+        last[stay.var] = readers
+        touched.append({*readers})
         if stay.maker is not None:
             makes[number[stay.maker]] = (value,)
+            touched[-1].add(number[stay.maker])
     after = [list[int]() for _ in number]
     for node, earlier in enumerate(before):
         for one in earlier:
@@ -74,7 +85,7 @@ def dependences(block: Block, grain: int) -> Dependences:
     return Dependences(
         known.computing, reads, makes, before, after,
         [range(*(bisect_left(known.computing, end) for end in (run.first, run.last))) for run in runs_of(block)],
-        types, [ceil_div(kind.nbytes, grain) * grain for kind in types], readers,
+        types, [ceil_div(kind.nbytes, grain) * grain for kind in types], touched,
         {value for value, stay in enumerate(lives) if stay.first == START},
         {value for value, stay in enumerate(lives) if stay.maker is not None and every[stay.maker].output in ends},
     )  # fmt: skip

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import closed, totals_of, with_body
+from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
 TOGETHER = 16  # equations that may be moved as one
@@ -61,10 +62,11 @@ def schedule(block: Block, grain: int = 1) -> Block:
     return block if best is trace else reordered(block, known, best)
 
 
-def peak(known: Dependences, order: Iterable[int]) -> int:
+def peak(known: Dependences, order: Sequence[int]) -> int:
     """The most bytes that live at a time: while an equation runs, what it reads and what it makes."""
-    memory = _Memory(known)
-    return max((memory.run(node) for node in order), default=0)
+    place = {node: number for number, node in enumerate(order)}
+    spans = (known.span(value, map(place.__getitem__, nodes), len(order)) for value, nodes in enumerate(known.touched))
+    return int(occupancy(spans, known.bytes, len(order)).max(initial=0))
 
 
 class _Memory:
@@ -73,44 +75,32 @@ class _Memory:
     Attributes:
         live: bytes.
         there: values that live.
-        left: by value, how many equations will yet read it; one more where it lives to the end.
+        left: by value, how many equations will yet touch it; one more where it lives to the end.
     """
 
     def __init__(self, known: Dependences) -> None:
         self.known, self.there = known, set(known.there)
         self.live = sum(known.bytes[value] for value in known.there)
-        self.left = [len(readers) + (value in known.kept) for value, readers in enumerate(known.readers)]
+        self.left = [len(touched) + (value in known.kept) for value, touched in enumerate(known.touched)]
 
-    def run(self, node: int) -> int:
-        """Runs an equation; gives the bytes that live meanwhile."""
-        known = self.known
-        for value in (*known.reads[node], *known.makes[node]):
-            if value not in self.there:
-                self.there.add(value)
-                self.live += known.bytes[value]
-        most = self.live
-        for value in known.reads[node]:
+    def run(self, node: int) -> None:
+        """Runs an equation."""
+        self.live += self.change([node])[1]
+        for value in self.known.touches(node):
             self.left[value] -= 1
-        for value in {*known.reads[node], *known.makes[node]}:
-            if not self.left[value]:
-                self.live -= known.bytes[value]
-        return most
+            (self.there.add if self.left[value] else self.there.discard)(value)
 
     def change(self, nodes: Sequence[int]) -> tuple[int, int]:
         """What running some equations would add: (bytes at most on the way, bytes in the end)."""
-        known, fresh, read = self.known, set[int](), dict[int, int]()
+        times = dict[int, int]()  # that a value is touched
         added = most = 0
         for node in nodes:
-            for value in (*known.reads[node], *known.makes[node]):
-                if value not in self.there and value not in fresh:
-                    fresh.add(value)
-                    added += known.bytes[value]
+            touches = self.known.touches(node)
+            added += sum(self.known.bytes[value] for value in touches - self.there if value not in times)
             most = max(most, added)
-            for value in known.reads[node]:
-                read[value] = read.get(value, 0) + 1
-            for value in {*known.reads[node], *known.makes[node]}:
-                if self.left[value] == read.get(value, 0):
-                    added -= known.bytes[value]
+            for value in touches:
+                times[value] = times.get(value, 0) + 1
+                added -= self.known.bytes[value] if self.left[value] == times[value] else 0
         return most, added
 
 
@@ -131,7 +121,7 @@ def _late(known: Dependences, order: Sequence[int]) -> list[int]:
         needed.update(fresh)
         for earlier in known.before[node]:
             after[earlier] -= 1
-        return {*known.before[node], *(reader for value in fresh for reader in known.readers[value])}
+        return known.before[node].union(*(known.touched[value] for value in fresh))
 
     def waits(node: int) -> bool:
         if node in placed or after[node]:
@@ -159,9 +149,9 @@ def _ends(known: Dependences, order: Sequence[int]) -> list[int]:
         for earlier in known.before[node]:
             until[node] |= until[earlier]
     ends = []
-    for readers in known.readers:
+    for touched in known.touched:
         mask = 0
-        for node in readers:
+        for node in touched:
             mask |= until[node]
         ends.append(mask)
     return ends
@@ -184,10 +174,10 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             left ^= 1 << rank[node]
             result.append(node)
             memory.run(node)
-            touched.update(known.reads[node], known.makes[node])
+            touched |= known.touches(node)
             for later in known.after[node]:
                 touched.update(known.reads[later])
-        return {value for value in touched if value in memory.there and memory.left[value]}
+        return touched & memory.there
 
     def last_readers(value: int, part: range) -> list[int] | None:
         """All that has yet to run until a value is free, in order; None: too much, or it is never."""
