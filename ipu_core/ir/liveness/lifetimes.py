@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,14 @@ class Lifetimes(NamedTuple):
     def roots(self, *some: Var) -> set[Var]:
         """The values in whose memory some lie."""
         return {self.views[var].root for var in some}
+
+    def between(self, first: int, end: int) -> Sequence[int]:
+        """The equations that compute, from one position to before another."""
+        return self.computing[bisect_left(self.computing, first) : bisect_left(self.computing, end)]
+
+    def span(self, var: Var) -> tuple[int, int]:
+        """The equation that makes a value, and the last one that needs its memory."""
+        return self.made[var], max(self.made[var], self.last.get(var, 0))
 
 
 @per_block

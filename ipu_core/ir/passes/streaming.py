@@ -35,12 +35,11 @@ def stashable(block: Block) -> Mapping[Var, Equation]:
     """The values of the forward part that lie in memory of their own and are kept for gradients alone."""
     known, equations, found = lifetimes(block), equations_of(block), dict[Var, Equation]()
     kept = known.roots(*outputs_of(block), *(new for _, new in totals_of(block)))
-    end = {position: run.last for run in runs_of(block) for position in range(run.first, run.last)}
-    for position in known.computing:
+    for position, end in ((one, run.last) for run in runs_of(block) for one in known.between(run.first, run.last)):
         var = equations[position].output
         readers = known.readers.get(var, ())
         phases = [phase(equations[one]) for one in (position, *readers)]
-        stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= end[position])
+        stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= end)
         if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
             found[var] = equations[position]
     return found
