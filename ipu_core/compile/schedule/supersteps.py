@@ -51,7 +51,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
             updated at once; these share with their row alone.
     """
     known = dependences(block, 1)
-    sizes = [tile_bytes(plan.target, kind) for kind in known.types]
+    sizes = [tile_bytes(plan.target, stay.var.type) for stay in known.values]
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
     far = _streamed(block)

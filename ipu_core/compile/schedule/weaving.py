@@ -6,7 +6,7 @@ are updated at once, in rows whose state takes no more than the largest paramete
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -142,12 +142,8 @@ def _hurried(
     """The other equations in their order, but what updates need as soon as it can be made, and which those are."""
     earlier = range(part.start)
     order, placed = list(earlier), set(earlier)
-    hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
-    while pending:
-        node = pending.pop()
-        if node not in hurry and node not in updating and node not in earlier and equations[node].role in AHEAD:
-            hurry.add(node)
-            pending += known.before[node]
+    ahead = {node for node, e in enumerate(equations) if e.role in AHEAD and node not in earlier}
+    hurry = _needed(known, updating, ahead.difference(updating))
 
     def soon(node: int) -> bool:
         return node in hurry and node not in placed and placed.issuperset(known.before[node])
@@ -168,6 +164,16 @@ def _hurried(
         if node not in placed and node not in updating:
             place(node)
     return order, hurry
+
+
+def _needed(known: Dependences, nodes: Iterable[int], among: set[int]) -> set[int]:
+    """What has to run before some equations, of those among which it is looked for."""
+    found, pending = set[int](), list(nodes)
+    while pending:
+        fresh = known.before[pending.pop()] & among - found
+        found |= fresh
+        pending += fresh
+    return found
 
 
 def _rows(ready: Mapping[str, int], sizes: Mapping[str, int], alone: Container[str]) -> list[list[str]]:
@@ -225,7 +231,7 @@ def _order(
     """
     rank = {node: place for place, node in enumerate(others)}
     moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
-    order, begins, placed = list[int](), list[int](), set[int]()
+    order, begins, placed, late = list[int](), list[int](), set[int](), set(hurry)
     arrivals, used = list(accumulate(moves[:2])), list[int]()
     now, free = 0, sum(moves[:2])
 
@@ -235,21 +241,13 @@ def _order(
             order.append(node)
             begins.append(now)
             placed.add(node)
+            late.discard(node)
             now += costs[node]
-
-    def makers(nodes: Sequence[int]) -> set[int]:
-        """What hurries and has yet to run before some equations."""
-        found, pending = set[int](), list(nodes)
-        while pending:
-            fresh = hurry.intersection(known.before[pending.pop()]) - found - placed
-            found |= fresh
-            pending += fresh
-        return found
 
     def update() -> None:
         nonlocal now, free
         number = len(used)
-        run(sorted(makers(rows[number].nodes), key=rank.__getitem__))
+        run(sorted(_needed(known, rows[number].nodes, late), key=rank.__getitem__))
         now = max(now, arrivals[number])
         used.append(now)
         run(rows[number].nodes)
@@ -259,13 +257,13 @@ def _order(
             arrivals.append(free)
 
     def ready() -> bool:
-        nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
+        nodes = {*rows[len(used)].nodes, *_needed(known, rows[len(used)].nodes, late)}
         return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
 
     run(range(part.start))  # a loop: its totals are there after the last round
     for node in others[part.start :]:
         if node not in hurry:
-            run([*sorted(makers([node]), key=rank.__getitem__), node])
+            run([*sorted(_needed(known, [node], late), key=rank.__getitem__), node])
             while len(used) < len(rows) and arrivals[len(used)] <= now and ready():
                 update()
     while len(used) < len(rows):

@@ -52,10 +52,10 @@ def lifetimes(block: Block) -> Lifetimes:
     views, equations = views_of(block), equations_of(block)
     made = {equation.output: position for position, equation in enumerate(equations)}
     computing = [position for var, position in made.items() if views[var].root is var]
-    readers: dict[Var, list[int]] = {}
+    readers: dict[Var, list[int]] = {var: [] for var, view in views.items() if view.root is var}
     for position in computing:
         for root in dict.fromkeys(views[var].root for var in equations[position].operands):
-            readers.setdefault(root, []).append(position)
+            readers[root].append(position)
     return Lifetimes(views, made, computing, readers, _last(block, views, made))
 
 

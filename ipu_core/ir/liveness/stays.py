@@ -45,7 +45,7 @@ def phase(equation: Equation) -> int:
 
 def _parts(block: Block, var: Var) -> list[list[int]]:
     """The equations that compute with what lies in a value's memory, cut where another part of the step begins."""
-    equations, readers = equations_of(block), lifetimes(block).readers.get(var, ())
+    equations, readers = equations_of(block), lifetimes(block).readers[var]
     return [list(group) for _, group in groupby(readers, key=lambda position: phase(equations[position]))]
 
 
@@ -57,8 +57,7 @@ def stored(block: Block) -> Mapping[int, int]:
     for number in sorted(block.streamed):
         old = block.inputs[number]
         first = min(chosen.get(old, 0), latest)
-        readers = known.readers.get(old, ())  # while these read it, it stays where it is
-        found[number] = max([known.made[outputs[number]], first, *readers])
+        found[number] = max(known.made[outputs[number]], first, *known.readers[old])  # which read it where it is
     return found
 
 
@@ -78,7 +77,7 @@ def _streamed(block: Block) -> Iterator[Stay]:
         old, new = block.inputs[number], outputs[number]
         times = [Stay(old, part[0], part[-1], part, loaded=True) for part in _parts(block, old)]
         if times and over.get(new) is old:  # the new value lies where the old was
-            last, after = times[-1], known.readers.get(new, ())
+            last, after = times[-1], known.readers[new]
             readers = [*last.readers, *after]
             times[-1] = last._replace(last=max([store, *after]), readers=readers, maker=known.made[new])
         yield from times
@@ -93,7 +92,7 @@ def _from_start(block: Block) -> Iterator[Stay]:
     for loop, step in regions_of(block, Loop):
         for old, new in loop.totals:
             if over.get(new) is old:
-                readers = [*known.readers.get(old, ()), *known.readers.get(new, ())]
+                readers = [*known.readers[old], *known.readers[new]]
                 yield Stay(old, START, known.last[new], readers, known.made[new])
             else:  # it is copied there after each round
                 yield Stay(old, START, step.last - 1)
@@ -101,20 +100,17 @@ def _from_start(block: Block) -> Iterator[Stay]:
 
 def _made(block: Block) -> Iterator[Stay]:
     known, over, outputs, equations = lifetimes(block), in_place(block), outputs_of(block), equations_of(block)
-    end = len(equations)
     stores = {known.views[outputs[number]].root: store for number, store in stored(block).items()}
     for position in known.computing:
         var = equations[position].output
         if var in over:
             continue
-        readers = known.readers.get(var, ())
+        readers = known.readers[var]
         if var in block.stashed:
             parts = _parts(block, var)
             here = parts.pop(0) if parts and not phase(equations[parts[0][0]]) else []
             yield Stay(var, position, max([position, *here]), here, position)
             yield from (Stay(var, part[0], part[-1], part, loaded=True) for part in parts)
         else:
-            last = (
-                max([stores[var], *readers]) if var in stores else known.last.get(var, end)
-            )  # a flag is read by its region
-            yield Stay(var, position, last, readers, position)
+            last = known.last.get(var, len(equations))  # of a flag: it is for regions
+            yield Stay(var, position, max([stores[var], *readers]) if var in stores else last, readers, position)

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ipu_core.ir.block import Block, Equation, Type, Var
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, outputs_of, refilled, regions_of, runs_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
-from ipu_core.ir.liveness.stays import START, stays
+from ipu_core.ir.liveness.stays import START, Stay, stays
 from ipu_core.ir.regions import Loop
 from lowprec.integers import ceil_div
 
@@ -23,10 +23,9 @@ class Dependences(NamedTuple):
         makes: by equation, the value that it makes, in a tuple; none where it writes over what lives all the time.
         before, after: by equation, those that have to come before it and those it has to come before.
         parts: those of each run of the Block, which stay together.
-        types: of the values.
+        values: as the Block stands.
         bytes: by value, how many. It lives from the first to the last equation that touches it.
         touched: by value, the equations that read or make it.
-        there: values that live from the start.
         kept: values that live to the end.
     """
 
@@ -36,10 +35,9 @@ class Dependences(NamedTuple):
     before: Sequence[set[int]]
     after: Sequence[Sequence[int]]
     parts: Sequence[range]
-    types: Sequence[Type]
+    values: Sequence[Stay]
     bytes: Sequence[int]
     touched: Sequence[set[int]]
-    there: set[int]
     kept: set[int]
 
     def touches(self, node: int) -> set[int]:
@@ -49,7 +47,8 @@ class Dependences(NamedTuple):
     def span(self, value: int, places: Iterable[int], count: int) -> tuple[int, int]:
         """The first and the last place, of so many, at which a value lives, given those at which it is touched."""
         touched = list(places)
-        return 0 if value in self.there else min(touched), count - 1 if value in self.kept else max(touched)
+        first = 0 if self.values[value].first == START else min(touched)
+        return first, count - 1 if value in self.kept else max(touched)
 
 
 def dependences(block: Block, grain: int) -> Dependences:
@@ -81,14 +80,18 @@ def dependences(block: Block, grain: int) -> Dependences:
     ends = known.roots(*outputs) - known.roots(*(outputs[i] for i in block.streamed))
     for loop, step in regions_of(block, Loop):
         ends |= {new for _, new in loop.totals if known.last[new] < step.last}  # nothing reads them after it
-    types = [stay.var.type for stay in lives]
     return Dependences(
-        known.computing, reads, makes, before, after,
-        [range(*(bisect_left(known.computing, end) for end in (run.first, run.last))) for run in runs_of(block)],
-        types, [ceil_div(kind.nbytes, grain) * grain for kind in types], touched,
-        {value for value, stay in enumerate(lives) if stay.first == START},
-        {value for value, stay in enumerate(lives) if stay.maker is not None and every[stay.maker].output in ends},
-    )  # fmt: skip
+        positions=known.computing,
+        reads=reads,
+        makes=makes,
+        before=before,
+        after=after,
+        parts=[range(*(bisect_left(known.computing, end) for end in (run.first, run.last))) for run in runs_of(block)],
+        values=lives,
+        bytes=[ceil_div(stay.var.type.nbytes, grain) * grain for stay in lives],
+        touched=touched,
+        kept={value for value, stay in enumerate(lives) if stay.maker is not None and every[stay.maker].output in ends},
+    )
 
 
 def _before(block: Block, number: Mapping[int, int]) -> list[set[int]]:
@@ -99,7 +102,7 @@ def _before(block: Block, number: Mapping[int, int]) -> list[set[int]]:
             before[number[position]].add(number[known.made[root]])
     for new, old in in_place(block).items():
         maker = number[known.made[new]]
-        before[maker].update(number[position] for position in known.readers.get(old, ()) if number[position] != maker)
+        before[maker].update(number[position] for position in known.readers[old] if number[position] != maker)
     return before
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from heapq import heapify, heappop, heappush
+from operator import itemgetter, or_
 
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import closed, totals_of, with_body
 from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import START
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
 TOGETHER = 16  # equations that may be moved as one
@@ -79,8 +82,9 @@ class _Memory:
     """
 
     def __init__(self, known: Dependences) -> None:
-        self.known, self.there = known, set(known.there)
-        self.live = sum(known.bytes[value] for value in known.there)
+        self.known = known
+        self.there = {value for value, stay in enumerate(known.values) if stay.first == START}
+        self.live = sum(known.bytes[value] for value in self.there)
         self.left = [len(touched) + (value in known.kept) for value, touched in enumerate(known.touched)]
 
     def run(self, node: int) -> None:
@@ -148,13 +152,7 @@ def _ends(known: Dependences, order: Sequence[int]) -> list[int]:
         until[node] = 1 << place
         for earlier in known.before[node]:
             until[node] |= until[earlier]
-    ends = []
-    for touched in known.touched:
-        mask = 0
-        for node in touched:
-            mask |= until[node]
-        ends.append(mask)
-    return ends
+    return [reduce(or_, (until[node] for node in touched)) for touched in known.touched]
 
 
 def _early(known: Dependences, order: Sequence[int]) -> list[int]:
@@ -179,28 +177,23 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
                 touched.update(known.reads[later])
         return touched & memory.there
 
-    def last_readers(value: int, part: range) -> list[int] | None:
-        """All that has yet to run until a value is free, in order; None: too much, or it is never."""
+    def last_readers(value: int, part: range) -> list[int]:
+        """All that has yet to run until a value is free, in order; none where that is too much, or it is never."""
         found = ends[value] & left
         if value in known.kept or found.bit_count() > TOGETHER:
-            return None
+            return []
         nodes = []
         while found:
             nodes.append(order[(found & -found).bit_length() - 1])
             found &= found - 1
-        return nodes if all(node in part for node in nodes) else None
+        return nodes if all(node in part for node in nodes) else []
 
     for part in known.parts:
         for node in order[part.start : part.stop]:
             touched = set() if node in done else run([node])
             while touched:
-                best: tuple[int, int, list[int]] | None = None
-                for value in sorted(touched):
-                    nodes = last_readers(value, part)
-                    if nodes is None:
-                        continue
-                    most, added = memory.change(nodes)
-                    if added < 0 and memory.live + most <= limit and (best is None or (most, added) < best[:2]):
-                        best = most, added, nodes
-                touched = set() if best is None else run(best[2])
+                groups = filter(None, (last_readers(value, part) for value in sorted(touched)))
+                options = [(*memory.change(nodes), nodes) for nodes in groups]
+                room = [each for each in options if each[1] < 0 and memory.live + each[0] <= limit]
+                touched = run(min(room, key=itemgetter(0, 1))[2]) if room else set()
     return result

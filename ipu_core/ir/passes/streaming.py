@@ -37,7 +37,7 @@ def stashable(block: Block) -> Mapping[Var, Equation]:
     kept = known.roots(*outputs_of(block), *(new for _, new in totals_of(block)))
     for position, end in ((one, run.last) for run in runs_of(block) for one in known.between(run.first, run.last)):
         var = equations[position].output
-        readers = known.readers.get(var, ())
+        readers = known.readers[var]
         phases = [phase(equations[one]) for one in (position, *readers)]
         stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= end)
         if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
