@@ -170,7 +170,7 @@ def _needed(known: Dependences, nodes: Iterable[int], among: set[int]) -> set[in
     """What has to run before some equations, of those among which it is looked for."""
     found, pending = set[int](), list(nodes)
     while pending:
-        fresh = known.before[pending.pop()] & among - found
+        fresh = (known.before[pending.pop()] & among) - found
         found |= fresh
         pending += fresh
     return found
