@@ -181,7 +181,7 @@ class _Slots:
         """What of the bytes changes: (first slot, the one after the last, more bytes)."""
         yield own, own + 1, -int(self.under_way[node])
         yield slot, slot + 1, int(self.under_way[node])
-        for value in self.known.touches(node):
+        for value in self.known.touches[node]:
             others = [self.slot[one] for one in self.known.touched[value] if one != node]
             size, count = self.sizes[value], len(self.groups)
             first, last = self.known.span(value, (*others, own), count)

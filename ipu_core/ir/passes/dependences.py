@@ -21,6 +21,7 @@ class Dependences(NamedTuple):
         positions: of the equations in `equations_of` the Block.
         reads: by equation, the values that it reads, each once.
         makes: by equation, the value that it makes, in a tuple; none where it writes over what lives all the time.
+        touches: by equation, the values that it reads or makes.
         before, after: by equation, those that have to come before it and those it has to come before.
         parts: those of each run of the Block, which stay together.
         values: as the Block stands.
@@ -32,6 +33,7 @@ class Dependences(NamedTuple):
     positions: Sequence[int]
     reads: Sequence[Sequence[int]]
     makes: Sequence[tuple[int, ...]]
+    touches: Sequence[tuple[int, ...]]
     before: Sequence[set[int]]
     after: Sequence[Sequence[int]]
     parts: Sequence[range]
@@ -39,10 +41,6 @@ class Dependences(NamedTuple):
     bytes: Sequence[int]
     touched: Sequence[set[int]]
     kept: set[int]
-
-    def touches(self, node: int) -> set[int]:
-        """The values that an equation reads or makes."""
-        return {*self.reads[node], *self.makes[node]}
 
     def span(self, value: int, places: Iterable[int], count: int) -> tuple[int, int]:
         """The first and the last place, of so many, at which a value lives, given those at which it is touched."""
@@ -84,6 +82,7 @@ def dependences(block: Block, grain: int) -> Dependences:
         positions=known.computing,
         reads=reads,
         makes=makes,
+        touches=[tuple({*read, *made}) for read, made in zip(reads, makes, strict=True)],
         before=before,
         after=after,
         parts=[range(*(bisect_left(known.computing, end) for end in (run.first, run.last))) for run in runs_of(block)],

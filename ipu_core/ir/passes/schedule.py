@@ -89,22 +89,28 @@ class _Memory:
 
     def run(self, node: int) -> None:
         """Runs an equation."""
-        self.live += self.change([node])[1]
-        for value in self.known.touches(node):
+        for value in self.known.touches[node]:
+            if value not in self.there:
+                self.there.add(value)
+                self.live += self.known.bytes[value]
             self.left[value] -= 1
-            (self.there.add if self.left[value] else self.there.discard)(value)
+            if not self.left[value]:
+                self.there.remove(value)
+                self.live -= self.known.bytes[value]
 
     def change(self, nodes: Sequence[int]) -> tuple[int, int]:
         """What running some equations would add: (bytes at most on the way, bytes in the end)."""
-        times = dict[int, int]()  # that a value is touched
+        sizes, there, left = self.known.bytes, self.there, dict[int, int]()
         added = most = 0
         for node in nodes:
-            touches = self.known.touches(node)
-            added += sum(self.known.bytes[value] for value in touches - self.there if value not in times)
-            most = max(most, added)
+            touches = self.known.touches[node]
             for value in touches:
-                times[value] = times.get(value, 0) + 1
-                added -= self.known.bytes[value] if self.left[value] == times[value] else 0
+                if value not in left:
+                    left[value] = self.left[value]
+                    added += 0 if value in there else sizes[value]
+                left[value] -= 1
+            most = max(most, added)
+            added -= sum(sizes[value] for value in touches if not left[value])
         return most, added
 
 
@@ -172,7 +178,7 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             left ^= 1 << rank[node]
             result.append(node)
             memory.run(node)
-            touched |= known.touches(node)
+            touched.update(known.touches[node])
             for later in known.after[node]:
                 touched.update(known.reads[later])
         return touched & memory.there

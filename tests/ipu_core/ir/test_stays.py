@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -12,16 +13,17 @@ from hypothesis import strategies as st
 
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import Run, Step, equations_of, outputs_of, regions_of, runs_of, steps_of
-from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes, until_chosen
 from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.liveness.stays import START, Stay, phase, stays, stored
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.regions import Loop
+from ipu_core.ir.regions import Branch, Loop
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
-from ipu_core.train.optim import Adam, Lamb, Optimiser
+from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block
 
 SIZE = Size(width=8, layers=1, heads=2, context=4)
@@ -150,6 +152,7 @@ def test_what_is_streamed_is_there_for_every_reader_and_loaded_once_for_each_par
             assert [p for p in inside if p in stay.readers] == inside
             assert {roots[x] for p in stay.readers for x in equations[p].operands} & by_hand(block, stay)
             assert (stay.first in stay.readers) == stay.loaded
+            assert stay.last >= max([stay.first, *stay.readers])
             assert len({phase(equations[p]) for p in inside}) <= 1
             loaded += stay.loaded
         assert sorted(p for stay in times for p in stay.readers if p in reads) == reads
@@ -168,8 +171,45 @@ def test_what_is_streamed_is_there_for_every_reader_and_loaded_once_for_each_par
             if roots[e.output] is e.output and roots[new] in map(roots.get, e.operands)
         ]
         assert written.last == max([store, *after])
+        assert {*after} <= {*written.readers}
         assert store >= max([p for p, e in enumerate(equations) if old in map(roots.get, e.operands)])
         assert store >= lifetimes(block).made[new]
+
+
+def test_what_is_streamed_and_made_apart_is_loaded_read_and_stored_then() -> None:
+    x = np.ones((4, 4), np.float32)
+    plain = trace(lambda s, x: (s @ x, (s * 2.0).sum()), x, x, carry=True)
+    block = replace(plain, streamed=frozenset({0}))
+    (old, given), (product, twice, total) = block.inputs, (e.output for e in block.equations)
+    assert stays(block) == (
+        Stay(old, 0, 1, [0, 1], None, loaded=True),
+        Stay(given, START, 0),
+        Stay(product, 0, 1, [], 0),  # while the old one is read it is not stored
+        Stay(twice, 1, 2, [2], 1),
+        Stay(total, 2, 3, [], 2),
+    )
+    assert stays(plain)[:3] == (Stay(old, START, 3), Stay(given, START, 0), Stay(product, 0, 3, [], 0))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_no_state_is_stored_before_it_is_known_whether_it_counts_but_beside_the_old(beside: bool) -> None:
+    x, params, state = np.ones((4, 3), np.float32), {"w": np.ones((3, 3), np.float32)}, {"mean": np.ones(3, np.float32)}
+
+    def loss(params: Any, state: Any, x: Any) -> Any:
+        made = x @ params["w"]
+        mean = state["mean"] * 0.9 + made.sum(axis=0)
+        return (made * mean).sum(), {"mean": mean}
+
+    typed = Precision.parse("fp32.32").apply(step_block(loss, Sgd(0.1), params, x, model_state=state, scaled=True))
+    guard = guarded(streaming(typed, "*mean"))
+    regions = [(e, e.region) for e in guard.equations]
+    changed = [replace(e, region=replace(r, beside=beside)) if isinstance(r, Branch) else e for e, r in regions]
+    block = replace(guard, equations=tuple(changed))
+    known, ((branch, there),), (number,) = lifetimes(block), regions_of(block, Branch), block.streamed
+    assert known.made[outputs_of(block)[number]] < there.first
+    assert (stored(block)[number] < there.first) == beside
+    assert (block.inputs[number] not in until_chosen(block)) == beside
+    assert (known.last.get(known.views[branch.flag].root) == len(equations_of(block))) == beside
 
 
 @pytest.mark.parametrize("name", STEPS)
