@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     )
     from ipu_core.ir.block import Block
     from ipu_core.ir.passes.autodiff import value_and_grad
+    from ipu_core.ir.precision.operand_scaling import OperandScaling
     from ipu_core.ir.precision.precision import Precision
     from ipu_core.ir.precision.rules import PrecisionRule
-    from ipu_core.ir.precision.scaling import OperandScaling
     from ipu_core.ir.run.evaluate import evaluate
     from ipu_core.ir.run.execute import execute
     from ipu_core.ir.trace.tracing import trace
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
-    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
+    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd, mup_groups
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.scaling import LossScale
@@ -106,7 +106,7 @@ __all__ = [
     "LossScale",
     "Machine",
     "OperandScaling",
-    "Optimiser",
+    "Optimizer",
     "Output",
     "Overlap",
     "Param",
@@ -188,7 +188,7 @@ __getattr__ = lazy_names(
         "ir.run.execute": "execute",
         "ir.precision.precision": "Precision",
         "ir.precision.rules": "PrecisionRule",
-        "ir.precision.scaling": "OperandScaling",
+        "ir.precision.operand_scaling": "OperandScaling",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "frontends.jax": "JaxModel from_jax",
@@ -204,7 +204,7 @@ __getattr__ = lazy_names(
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
-        "train.optim": "Adam AdamW Group Lamb Lars Optimiser Sgd mup_groups",
+        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd mup_groups",
         "train.options": "Execution Training",
         "train.predictor": "Predictor",
         "train.scaling": "LossScale",

@@ -162,7 +162,6 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(
         "--optimizer",
-        "--optimiser",
         help=f"{_help(DEFAULT.optimizer, OPTIMIZERS)} and options, as in lamb/weight_decay=0.01/clip_norm=1",
     )
     parser.add_argument(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from lowprec.lazy import lazy_names
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
-from lowprec.sums.products import matmul, matmul_part
+from lowprec.sums.matmul import matmul, matmul_part
 from lowprec.threads import num_threads
 from lowprec.values.accumulation import Accumulation
 from lowprec.values.float_format import FloatFormat
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
-    from lowprec.scaling.products import scaled_matmul
     from lowprec.scaling.rotations import hadamard
+    from lowprec.scaling.shared_scale_products import scaled_matmul
     from lowprec.scaling.tensor import ScaledArray, to_scaled
     from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
@@ -179,7 +179,7 @@ _find = lazy_names(
         "values.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",
-        "scaling.products": "scaled_matmul",
+        "scaling.shared_scale_products": "scaled_matmul",
         "scaling.rotations": "hadamard",
         "sums.reduce": "reduce_max reduce_part reduce_sum sum_parts",
         "scaling.tensor": "ScaledArray to_scaled",

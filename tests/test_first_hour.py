@@ -65,7 +65,7 @@ def test_the_same_study_is_saved_twice_and_another_is_told_by_what_differs(tmp_p
         study(0.1, 2.0).save(tmp_path / "study")
 
 
-def test_an_optimiser_of_ones_own_counts_in_integers_and_its_writes_are_updates() -> None:
+def test_an_optimizer_of_ones_own_counts_in_integers_and_its_writes_are_updates() -> None:
     class Signs:
         lr = 1e-5
 
@@ -81,7 +81,7 @@ def test_an_optimiser_of_ones_own_counts_in_integers_and_its_writes_are_updates(
     assert 0 < counted.lost <= counted.wanted <= 12
     loop.train((X, Y))
     assert np.isfinite(loop.params["w"]).all()
-    assert ipu_core.Optimiser.__doc__ is not None  # with an example
+    assert ipu_core.Optimizer.__doc__ is not None  # with an example
 
 
 def test_measures_reach_the_table_and_the_picture_with_their_unit(tmp_path: Path) -> None:

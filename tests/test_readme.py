@@ -55,7 +55,7 @@ def test_links_and_pictures_exist() -> None:
 
 def test_files_that_contributing_names_exist() -> None:
     named = re.findall(r"`([\w/]+\.(?:py|h|cpp))`", (ROOT / "CONTRIBUTING.md").read_text())
-    assert "lowprec/sums/products.py" in named
+    assert "lowprec/sums/matmul.py" in named
     paths = [f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
     missing = [name for name in named if not any(path.endswith(f"/{name}") for path in paths)]
     assert not missing

@@ -69,7 +69,7 @@ product: object = lowprec.matmul(np.ones((2, 3), np.float32), np.ones((3, 2), np
 words: str = order.words() + lowprec.Rounding("stochastic", random_bits=8).words()
 target = ipu_core.Target("gc200", tiles=4)
 graph = ipu_core.Graph(target)
-optimiser: ipu_core.Sgd = ipu_core.Sgd(0.1)
+optimizer: ipu_core.Sgd = ipu_core.Sgd(0.1)
 """
 
 

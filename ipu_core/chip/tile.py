@@ -22,8 +22,8 @@ from ipu_core.chip.tile_integers import flat_indices, has_integers, of_integers
 from ipu_core.errors import FloatingPointException
 from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.sums.products import prepare as prepare_matmul
-from lowprec.sums.products import prepare_part
+from lowprec.sums.matmul import prepare as prepare_matmul
+from lowprec.sums.matmul import prepare_part
 from lowprec.sums.reduce import prepare_reduce, prepare_reduce_part, prepare_sum
 from lowprec.sums.reduce import reduce_max as exact_max
 from lowprec.sums.scatter import prepare_scatter, row_numbers

@@ -18,7 +18,7 @@ from lowprec import Accumulation, Key, Rounding, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.sums.products import prepare_part
+from lowprec.sums.matmul import prepare_part
 
 Array = NDArray[Any]
 _NEAREST = Rounding()

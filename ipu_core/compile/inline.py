@@ -31,8 +31,8 @@ from lowprec.processor import in_default_state
 
 BYTES: Final = "float8"
 """How the names of all formats of 8 bits begin."""
-ROUNDS: Final = 1 << 32
-"""From here on numbers that are folded into the key are those of rounds."""
+ITERATIONS: Final = 1 << 32
+"""From here on numbers that are folded into the key are those of iterations."""
 
 
 @in_default_state
@@ -59,8 +59,8 @@ def add_traced(
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
     training step is, and typed with the tensors' formats for its inputs. Its orders are `accumulations`, or else
     ``plan(block, graph.target).accumulations``; `execute` adds in one part where it is given none. `key` is the
-    engine's of the run, or of the round of a `Repeat`; an equation that draws folds its own number into that. Tiles and
-    mappings decide no bit.
+    engine's of the run, or of the iteration of a `Repeat`; an equation that draws folds its own number into that. Tiles
+    and mappings decide no bit.
 
     Args:
         graph: where; what is refused leaves it as it was.
@@ -70,7 +70,7 @@ def add_traced(
         precision: a Precision or its name.
         tiles: numbers of the tiles that hold and compute what is added, a range or any list; None: all.
         operation: number below 2^32 that is folded into the key; None: one that no other call has, and no vertices.
-            Programs with one number draw the same bits, and so does one that runs twice in a round.
+            Programs with one number draw the same bits, and so does one that runs twice in an iteration.
         accumulations: orders of sums by the number of the equation, as for `plan`; None: those of its rule.
         temporary: whether the results may share memory outside their lifetime; the host cannot read them then.
         name: before the names of operations in profiles and messages; "": that of f.
@@ -102,7 +102,7 @@ def add_traced(
     results = [lowered.tensors[var] for var in block.outputs]
     for tensor in results:
         tensor.variable.temporary = temporary and not tensor.variable.constant
-    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ROUNDS - 1)
+    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ITERATIONS - 1)
     adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)

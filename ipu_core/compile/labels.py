@@ -1,7 +1,7 @@
 """Names of equations and values in profiles and refusals."""
 
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 
 
 def label(equation: Equation) -> str:
@@ -22,5 +22,5 @@ def value_names(block: Block) -> dict[Var, str]:
     """The names of all values."""
     names = state_names(block)
     names |= {var: f"input.{var.name}" for var in inputs_of(block)[block.carried :]}
-    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in totals_of(block)}
+    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in carries_of(block)}
     return names | {equation.output: label(equation) for equation in equations_of(block)}

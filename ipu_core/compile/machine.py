@@ -187,7 +187,7 @@ class Machine:
         return block.inputs[block.carried :]
 
     def _transfers(self, var: Var, value: Any) -> Iterator[Any]:
-        """What a run sends for an input: the value, or its part for each round."""
+        """What a run sends for an input: the value, or its part for each iteration."""
         loops = regions_of(self.lowered.block, Loop)
         fed = ((loop, part) for loop, _ in loops for whole, part in loop.fed if whole is var)
         if (found := next(fed, None)) is None:

@@ -60,7 +60,7 @@ class Measured(NamedTuple):
         return self[:7]
 
 
-def rounds(equation: Equation) -> bool:
+def is_rounded(equation: Equation) -> bool:
     """Whether the result of an equation may differ from its ideal one: moves and choices of operands never do."""
     out = equation.output.type.format
     if not isinstance(out, FloatFormat) or equation.op in STRUCTURE:
@@ -84,7 +84,7 @@ class Measuring:
 
     Args:
         equation: It.
-        rounding: What `rounds` says of it.
+        rounding: What `is_rounded` says of it.
     """
 
     def __init__(self, equation: Equation, rounding: bool) -> None:

@@ -43,13 +43,13 @@ def precision_table(block: Block, precision: Precision, width: int = WIDTH) -> T
 def source_lines(block: Block) -> dict[int, str]:
     """The line of the model that each equation comes from, by number: "model.py:41".
 
-    What belongs to the optimiser has the line where its parameter is first used.
+    What belongs to the optimizer has the line where its parameter is first used.
     """
     first: dict[str, str] = {}
     for equation in equations_of(block):
         if equation.role == "forward" and equation.parameter and equation.source:
             first.setdefault(equation.parameter, equation.source)
-    own = {e.number: e.source or "" for e in equations_of(block) if e.role not in ("optimiser", "update")}
+    own = {e.number: e.source or "" for e in equations_of(block) if e.role not in ("optimizer", "update")}
     return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in equations_of(block)}
 
 

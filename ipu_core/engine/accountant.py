@@ -54,7 +54,7 @@ class Account:
         Args:
             program: its number.
             holds: what the predicates of `If` are in that run. Other data-dependent parts count what the tree says of
-                its last run; before any, one round and the first option.
+                its last run; before any, one iteration and the first option.
             measured: whether that is all of a real run.
         """
         tree = self.trees[program]

@@ -19,7 +19,7 @@ from lowprec import FloatFormat, Key, astype
 
 
 class KeyCell:
-    """Holds the random key of the round being run, what operations fold of it, and how the engine goes to the next run.
+    """Holds the key of the iteration being run, what operations fold of it, and how the engine goes to the next run.
 
     Attributes:
         next_run: counts a run as done and gives `key` the next one's.
@@ -36,7 +36,7 @@ class KeyCell:
 
 
 class FoldedKey:
-    """The key of one operation, folded once a round for all groups and compute sets of that operation."""
+    """The key of one operation, folded once an iteration for all groups and compute sets of that operation."""
 
     __slots__ = ("key", "source")
 
@@ -150,7 +150,7 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
 
 
 def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
-    """Gives vertices the key of their operation in the round being run, within a function that of its own number.
+    """Gives vertices the key of their operation in the iteration being run, within a function that of its own number.
 
     It refuses where the engine has none.
     """

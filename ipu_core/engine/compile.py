@@ -199,7 +199,7 @@ def _repeat_while(
             number += 1
             for call in calls:
                 call()
-        loop.rounds += number
+        loop.iterations += number
         cell.key = key
 
     return run

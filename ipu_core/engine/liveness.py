@@ -63,7 +63,7 @@ def live_points(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
 def _forward(
     tree: Tree, written: int, carry: bool, after: Callable[[int, int], int], points: list[ProgramPoint]
 ) -> int:
-    """Records what may have been written before each step; with `carry`, also by earlier rounds of a loop."""
+    """Records what may have been written before each step; with `carry`, also by earlier iterations of a loop."""
     match tree:
         case Leaf(step):
             points.append(ProgramPoint(step, written))
@@ -96,7 +96,7 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
                 out = _backward(part, out, record, leaf)
             return out
         case Loop(count, body):
-            if count > 1:  # what the next round needs lives on from this one
+            if count > 1:  # what the next iteration needs lives on from this one
                 out |= _backward(body, out, False, leaf)
             return _backward(body, out, record, leaf)
         case While():

@@ -66,7 +66,7 @@ class Profile:
         program: the program's number.
         steps: in the order of compilation.
         memory: of the whole engine.
-        measured: whether data-dependent parts count a real run (otherwise one round and the first option of each).
+        measured: whether data-dependent parts count a real run (otherwise one iteration and the first option of each).
         outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
     """
 

@@ -37,12 +37,12 @@ class Loop:
 
 @dataclass(eq=False)
 class While:
-    """A body that runs while a predicate holds; `rounds` counts what the last run did (-1: not run yet)."""
+    """A body that runs while a predicate holds; `iterations` counts what the last run did (-1: not run yet)."""
 
     condition: "Tree"
     predicate: Variable
     body: "Tree"
-    rounds: int = -1
+    iterations: int = -1
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ def reset(tree: Tree) -> None:
         case Loop(_, body):
             reset(body)
         case While():
-            tree.rounds = 0
+            tree.iterations = 0
             reset(tree.condition)
             reset(tree.body)
         case Branch():
@@ -111,7 +111,7 @@ def counts_of(tree: Tree, steps: int, holds: Mapping[Variable, bool]) -> list[in
     """How often each step runs in one run of the program.
 
     A branch whose predicate is in `holds` takes the first option where that is true, else the second. Other
-    data-dependent parts count what the last run did; before any run, one round and the first option.
+    data-dependent parts count what the last run did; before any run, one iteration and the first option.
     """
     counts = [0] * steps
     _count(tree, 1, counts, holds)
@@ -128,9 +128,9 @@ def _count(tree: Tree, times: int, counts: list[int], holds: Mapping[Variable, b
         case Loop(count, body):
             _count(body, times * count, counts, holds)
         case While():
-            rounds = times if tree.rounds < 0 else tree.rounds
-            _count(tree.condition, times + rounds, counts, holds)
-            _count(tree.body, rounds, counts, holds)
+            iterations = times if tree.iterations < 0 else tree.iterations
+            _count(tree.condition, times + iterations, counts, holds)
+            _count(tree.body, iterations, counts, holds)
         case Branch():
             for option, often in zip(tree.options, _taken(tree, times, holds), strict=True):
                 _count(option, often, counts, holds)

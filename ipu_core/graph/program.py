@@ -145,7 +145,7 @@ class Repeat:
     """Runs `body` `count` times. Random keys differ from round to round.
 
     Attributes:
-        runs: whether each round is a run of its own, with the key that it would have if the engine ran `body` so often.
+        runs: whether each iteration is a run of its own, with the key of as many runs of `body` by the engine.
     """
 
     count: int

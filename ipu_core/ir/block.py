@@ -21,9 +21,9 @@ Array = npt.NDArray[Any]
 Format = FloatFormat | str
 """What an element is: a float format, or the string "int32" (labels, indices)."""
 
-ROLES = ("forward", "grad_input", "grad_weight", "optimiser", "update")
+ROLES = ("forward", "grad_input", "grad_weight", "optimizer", "update")
 """What an equation is for. "update" is the one equation per parameter that writes the new weight; the rest of the
-optimiser's arithmetic (moments, direction, norms) is "optimiser"."""
+optimizer's arithmetic (moments, direction, norms) is "optimizer"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ class Equation:
 class Region:
     """What an equation with a body is: when the body runs, and what goes in and out.
 
-    A value is the same Var on both sides. Where the two sides differ, in type or as one round does from the next, the
-    body has a Var of its `own`.
+    A value is the same Var on both sides. Where the two sides differ, in type or as iterations do, the body
+    has a Var of its `own`.
 
     Attributes:
         body: a Block without constants. Its inputs are its own values and what it reads of outside, its outputs what
@@ -242,7 +242,7 @@ class Block:
         result: how the flat outputs are nested.
         streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
             loaded before it is read and stored when its new value is there. No bit depends on it.
-        stashed: values of the forward part that lie there until the gradients read them, on such a machine.
+        offloaded: values of the forward part that lie there until the gradients read them, on such a machine.
     """
 
     inputs: tuple[Var, ...]
@@ -253,7 +253,7 @@ class Block:
     arguments: tuple[PyTree, ...] = ()
     result: PyTree | None = None
     streamed: frozenset[int] = frozenset()
-    stashed: frozenset[Var] = frozenset()
+    offloaded: frozenset[Var] = frozenset()
 
     def __str__(self) -> str:
         return "\n".join(lines(self))

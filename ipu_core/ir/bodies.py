@@ -100,14 +100,14 @@ def _all(steps: Iterable[Run | Step]) -> Iterator[Run | Step]:
 
 
 @per_block
-def totals_of(block: Block) -> tuple[tuple[Var, Var], ...]:
+def carries_of(block: Block) -> tuple[tuple[Var, Var], ...]:
     """What goes from round to round in all loops: (value before, value after)."""
-    return tuple(pair for loop, _ in regions_of(block, Loop) for pair in loop.totals)
+    return tuple(pair for loop, _ in regions_of(block, Loop) for pair in loop.carries)
 
 
 @per_block
 def inputs_of(block: Block) -> tuple[Var, ...]:
-    """What is in memory for each input: the input, or the part of it that a round has."""
+    """What is in memory for each input: the input, or the part of it that an iteration has."""
     return _there(block, block.inputs)
 
 

@@ -12,18 +12,18 @@ from lowprec import Key
 
 @dataclass(frozen=True, eq=False)
 class Loop(Region):
-    """A body that runs several times and goes on from the totals of the round before; its values are the last round's.
+    """A body that runs several times; each time from the carries of the time before. Its values are the last ones.
 
     Attributes:
-        count: how often. The key of a round is `round_key`.
-        fed: (whole, part): inputs of the Block that hold the parts of all rounds one after the other along the first
-            axis, each with the body's value for the part of a round.
-        totals: (value before a round, value after it), zeros before the first.
+        count: how often. The key of an iteration is `iteration_key`.
+        fed: (whole, part): inputs of the Block that hold the parts of all iterations one after the other along
+            the first axis, each with the body's value for the part of an iteration.
+        carries: (value before an iteration, value after it), zeros before the first.
     """
 
     count: int
     fed: tuple[tuple[Var, Var], ...]
-    totals: tuple[tuple[Var, Var], ...]
+    carries: tuple[tuple[Var, Var], ...]
 
     @property
     def operands(self) -> tuple[Var, ...]:
@@ -32,35 +32,35 @@ class Loop(Region):
 
     @property
     def own(self) -> tuple[Var, ...]:
-        """The parts of a round, and the totals before it."""
-        return (*(part for _, part in self.fed), *(before for before, _ in self.totals))
+        """The parts of an iteration, and the carries before it."""
+        return (*(part for _, part in self.fed), *(before for before, _ in self.carries))
 
     @property
     def ends(self) -> tuple[Var, ...]:
-        """The totals after a round."""
-        return tuple(after for _, after in self.totals)
+        """The carries after an iteration."""
+        return tuple(after for _, after in self.carries)
 
     @property
     def results(self) -> tuple[Var, ...]:
-        """The totals after the last round."""
+        """The carries after the last iteration."""
         return self.ends
 
     @property
     def stand_ins(self) -> Mapping[Var, Var]:
-        """Of what is fed only the part of a round is in memory at a time."""
+        """Of what is fed only the part of an iteration is in memory at a time."""
         return dict(self.fed)
 
     def part(self, part: Var, whole: Any, number: int) -> Any:
-        """A round's part of what is fed."""
+        """An iteration's part of what is fed."""
         rows = part.type.shape[0]
         return whole[number * rows : (number + 1) * rows]
 
     def lines(self) -> Iterator[str]:
-        """How often, of what, the body, and what goes on to the next round."""
+        """How often, of what, the body, and what goes on to the next iteration."""
         fed = ", ".join(str(part) for _, part in self.fed)
-        yield f"{self.count} rounds, each with its part of {fed}, from zeros:"
+        yield f"{self.count} iterations, each with its part of {fed}, from zeros:"
         yield from Region.lines(self)
-        yield from (f"  {typed(before)} <- {after}" for before, after in self.totals)
+        yield from (f"  {typed(before)} <- {after}" for before, after in self.carries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +107,8 @@ class Branch(Region):
         yield from Region.lines(self)
 
 
-def round_key(key: Key, number: int) -> Key:
-    """The key of a round of a loop, from that of the step; the first round's is the step's own.
+def iteration_key(key: Key, number: int) -> Key:
+    """The key of an iteration of a loop, from that of the step; the first iteration's is the step's own.
 
     Equations outside take the step's. It is the rule of a machine's `Repeat` that no other encloses.
     """

@@ -113,7 +113,7 @@ class _Verifier:
         if missing:
             raise UseBeforeDefinition(f"{where}: {', '.join(map(str, missing))} is no output of the body")
         if isinstance(region, Loop):
-            _check_totals(region)
+            _check_carries(region)
 
 
 def _check_outputs(outputs: Iterable[Var], defined: set[Var], what: str) -> None:
@@ -122,21 +122,21 @@ def _check_outputs(outputs: Iterable[Var], defined: set[Var], what: str) -> None
             raise UseBeforeDefinition(f"{what} {var} is not defined")
 
 
-def _check_totals(loop: Loop) -> None:
+def _check_carries(loop: Loop) -> None:
     """Every total is computed anew in the body, in the type it had."""
     made = {e.output for e in flat(loop.body.equations) if e.op not in VIEWS}
-    for old, new in loop.totals:
+    for old, new in loop.carries:
         if new not in made:
-            raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the rounds computes")
+            raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the iterations computes")
         if old.type != new.type:
-            raise WrongType(f"the total {old} is {old.type} before a round and {new.type} after it")
+            raise WrongType(f"the total {old} is {old.type} before an iteration and {new.type} after it")
 
 
 def _check_parts(block: Block, loop: Loop) -> None:
-    """What is fed is given by whoever runs the Block, and holds a part for each round."""
+    """What is fed is given by whoever runs the Block, and holds a part for each iteration."""
     for whole, part in loop.fed:
         if whole not in block.inputs[block.carried :]:
-            raise UseBeforeDefinition(f"rounds have parts of {whole}, which is no input")
+            raise UseBeforeDefinition(f"iterations have parts of {whole}, which is no input")
         rows, *shape = part.type.shape or (0,)
         if whole.type != Type((loop.count * rows, *shape), part.type.format):
             raise WrongType(f"{loop.count} rounds with parts {part.type} of {whole}, which is {whole.type}")

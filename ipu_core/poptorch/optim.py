@@ -1,4 +1,4 @@
-"""`poptorch.optim`: torch's optimisers with a loss scale and formats of what is accumulated, and LAMB.
+"""`poptorch.optim`: torch's optimizers with a loss scale and formats of what is accumulated, and LAMB.
 
 Each is one of torch.optim, so that its schedulers take it. Defaults are torch's.
 """
@@ -18,7 +18,7 @@ ATTRIBUTE = "ipu"
 
 
 class Extra(NamedTuple):
-    """What PopTorch's optimisers have beside torch's.
+    """What PopTorch's optimizers have beside torch's.
 
     Attributes:
         loss_scaling: what the loss is multiplied by for its gradients; None: nothing.
@@ -36,7 +36,7 @@ class Extra(NamedTuple):
 
 
 def extra_of(optimizer: Any) -> Extra:
-    """What an optimiser has beside torch's; the defaults for torch's own."""
+    """What an optimizer has beside torch's; the defaults for torch's own."""
     found = getattr(optimizer, ATTRIBUTE, Extra())
     return found if isinstance(found, Extra) else Extra()
 
@@ -117,7 +117,7 @@ def _with(
     optimizer: Any, loss_scaling: float | None, gradient: Any, first: Any, second: Any, clip: float | None,
     *, bias_correction: bool = True, max_weight_norm: float | None = None,
 ) -> Any:  # fmt: skip
-    """The optimiser, with what PopTorch adds."""
+    """The optimizer, with what PopTorch adds."""
     formats = {}
     for field, dtype in (("gradient_sum", gradient), ("first_moment", first), ("second_moment", second)):
         if dtype is not None and str(dtype) not in FORMATS:

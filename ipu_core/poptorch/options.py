@@ -57,7 +57,7 @@ class _Training(_Group):
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy
     ) -> Self:
-        """Whether a mean is a running one. Not said: where the optimiser's accum_type is half (PopTorch's rule)."""
+        """Whether a mean is a running one. Not said: where the optimizer's accum_type is half (PopTorch's rule)."""
         if mean_reduction_strategy not in (MeanReductionStrategy.Running, MeanReductionStrategy.Post):
             raise ValueError(f"means are taken Running or Post, not {mean_reduction_strategy!r}")
         return self._set(strategy=MeanReductionStrategy(mean_reduction_strategy))
@@ -146,7 +146,7 @@ class _TensorLocations(_Group):
         Args:
             sizes: of the parameters.
         """
-        for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimiser.*.{}")):
+        for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
             if where is not None and not where.on_chip:
                 yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
 
@@ -156,7 +156,7 @@ class Options(_Group):
 
     Args:
         precision: a `Precision` or its name; None: the module's own format, float32 (fp32.32) or half (fp16.32, with
-            weights in half), with the sums and moments that the optimiser and `Precision` ask for.
+            weights in half), with the sums and moments that the optimizer and `Precision` ask for.
         target: the modelled chip, or its name.
         engine: "tiles", with cycles and memory in `profile`, or "direct": the same bits without them.
 

@@ -1,4 +1,4 @@
-"""What options, an optimiser and a module's own formats say of a training loop."""
+"""What options, an optimizer and a module's own formats say of a training loop."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def scale_of(options: Options, optimizer: Any) -> float | str | None:
 
 
 def settings_of(model: TorchModel, optimizer: Any, lr: Any) -> Sgd | Adam:
-    """The settings of an optimiser, with what PopTorch's have beside torch's."""
+    """The settings of an optimizer, with what PopTorch's have beside torch's."""
     made, extra = from_torch_optimizer(model, optimizer, lr=lr), extra_of(optimizer)
     if extra.clip_norm is not None:
         made = replace(made, clip_norm=extra.clip_norm)

@@ -30,7 +30,7 @@ def trainingModel(model: Any, options: Options | None = None, optimizer: Any = N
         optimizer: one of torch.optim or `poptorch.optim` over the parameters, of whichever module they were asked.
 
     Raises:
-        TypeError: no module, options or optimiser.
+        TypeError: no module, options or optimizer.
     """
     return TrainingModel(model, options, optimizer)
 
@@ -83,7 +83,7 @@ class TrainingModel(PoplarExecutor):
         return self.loop is not None
 
     def setOptimizer(self, optimizer: Any) -> None:
-        """Takes the learning rates of an optimiser as they are now, after its scheduler's step.
+        """Takes the learning rates of an optimizer as they are now, after its scheduler's step.
 
         Raises:
             ValueError: anything else than the learning rates changed, or their ratios did.
@@ -163,7 +163,7 @@ class TrainingModel(PoplarExecutor):
 
 
 def _rate_of(optimizer: Any) -> float:
-    """The learning rate of the first group of an optimiser."""
+    """The learning rate of the first group of an optimizer."""
     groups = getattr(optimizer, "param_groups", None)
     if not groups:
         raise TypeError(f"an optimizer is one of torch.optim or poptorch.optim, not {shown(optimizer)}")

@@ -95,7 +95,7 @@ OPTIONS_NOT_HERE: Mapping[str, str] = {
     "logDir": "nothing is logged", "maxRepeatLogs": "nothing is logged",
     "showCompilationProgressBar": "nothing is printed", "modelName": "nothing is written",
     "disableModuleNamescope": "layers are called by their names in the module",
-    "relaxOptimizerAttributesChecks": "an optimiser may change its learning rates alone, always",
+    "relaxOptimizerAttributesChecks": "an optimizer may change its learning rates alone, always",
     "loadFromFile": "options are made in Python",
 }  # fmt: skip
 """Options of PopTorch's, setters and groups."""

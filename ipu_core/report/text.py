@@ -48,7 +48,7 @@ def _table(title: str, columns: tuple[str, ...]) -> Any:
 def _summary(profile: Profile) -> Any:
     target, memory = profile.target, profile.memory
     table = _table(f"program {profile.program} on {target.name}", ("", ""))
-    counted = "" if profile.measured else " (data-dependent parts: one round, first option)"
+    counted = "" if profile.measured else " (data-dependent parts: one iteration, first option)"
     table.add_row("tiles, workers", f"{target.tiles:,} x {target.workers}")
     table.add_row("cycles" + counted, f"{profile.cycles:,}")
     table.add_row("time", f"{profile.microseconds:,.2f} us at {target.clock / 1e9:g} GHz")

@@ -12,7 +12,7 @@ from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.settings import Point
 from ipu_core.train.data import text
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimizer
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ class Finished(NamedTuple):
 
 
 def train(
-    precision: str, size: Size, seed: int, *, steps: int, optimizer: Optimiser, loss_scale: float | str | None = None,
+    precision: str, size: Size, seed: int, *, steps: int, optimizer: Optimizer, loss_scale: float | str | None = None,
     after: Callable[[TrainLoop], None] | None = None,
 ) -> Finished:  # fmt: skip
     """A model trained on the direct engine; `after` each step something may be done to the loop."""

@@ -1,4 +1,4 @@
-"""Optimisers, schedules and parameter groups as the command line says them: a name and options between slashes."""
+"""Optimizers, schedules and parameter groups as the command line says them: a name and options between slashes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 
 OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb}
@@ -28,8 +28,8 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> None:
 
 def optimizer(
     spec: str, lr: float, schedule: str = "constant", groups: Iterable[str] = (), steps: int = 1
-) -> Optimiser:
-    """The optimiser of a study.
+) -> Optimizer:
+    """The optimizer of a study.
 
     Args:
         spec: its name and any of its numbers and truth values, such as "lamb/weight_decay=0.01/clip_norm=1" or

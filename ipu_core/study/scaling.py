@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipu_core.initial import unit_parameters
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
-from ipu_core.train.optim import Adam, Lamb, Optimiser
+from ipu_core.train.optim import Adam, Lamb, Optimizer
 from ipu_core.train.optim.mup import mup_groups
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Scaling:
         """From a seed to initial parameters."""
         return functools.partial(unit_initial, initial) if self.unit else initial
 
-    def optimizer(self, optimizer: Optimiser, problem: Problem) -> Optimiser:
-        """The optimiser with u-muP's learning rates, behind groups that were asked for.
+    def optimizer(self, optimizer: Optimizer, problem: Problem) -> Optimizer:
+        """The optimizer with u-muP's learning rates, behind groups that were asked for.
 
         Raises:
             ValueError: one for which u-muP has no rules here.

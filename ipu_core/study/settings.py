@@ -104,7 +104,7 @@ class Settings:
             problem: What is trained, which says the learning rates under u-muP's rules; None: those are not asked for.
 
         Raises:
-            ValueError: u-muP has no rules for the optimiser.
+            ValueError: u-muP has no rules for the optimizer.
         """
         return self._values(problem)[0]
 

@@ -27,7 +27,7 @@ def check_loss_function(loss: Any) -> None:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises TypeError for what is no optimiser."""
+    """Raises TypeError for what is no optimizer."""
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
 

@@ -11,7 +11,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimizer
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 from lowprec.values.accumulation import Adder
@@ -28,7 +28,7 @@ class _SharedArithmetic(TypedDict, total=False):
 
 
 class _SharedTraining(_SharedArithmetic, total=False):
-    optimizer: Optimiser
+    optimizer: Optimizer
     micro_batches: int
     loss_scale: float | str | LossScale | None
     random: str | HardwareRandom

@@ -27,7 +27,7 @@ from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.data.batches import Batches, Intake, Run
+from ipu_core.train.data.batches import Batches, BatchInputs, Run
 from ipu_core.train.keywords import Options, takes
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
@@ -126,9 +126,9 @@ class TrainLoop:
         )  # fmt: skip
         planned = planned_step(ideal, training, execution)
         leaves, tree = flatten(precision.cast_state(planned.block, initial_state(params, optimizer, model_state)))
-        intake = Intake(planned.block, batch, numbers=1 if scale is None else 2)
+        batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
         rate_of(optimizer.lr, 0)
-        prepared = Prepared(planned, tree, intake, optimizer.lr, check_choice(on_nonfinite))
+        prepared = Prepared(planned, tree, batch_inputs, optimizer.lr, check_choice(on_nonfinite))
         begun = State(Steps(as_key(key), scale=scale), dict(zip(paths(tree), leaves, strict=True)))
         watching = None if watch is None else Watching(Watch.of(watch), planned.block)
         self._begin(Stepper(prepared, begun, watching), to_torch)

@@ -49,7 +49,7 @@ from ipu_core.train.keywords import (
     TrainingOptions,
     takes,
 )
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimizer
 from ipu_core.train.scaling import LossScale, Scale
 from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth
@@ -104,7 +104,7 @@ class Training(Arithmetic):
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
-        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
+        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimizer has
             them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
             hold infinities, NaN or saturated values then changes nothing and is kept in `TrainLoop.skipped`. The loss
             that is reported is not scaled. None: no scale, and nothing is looked at.
@@ -122,7 +122,7 @@ class Training(Arithmetic):
         ValueError, TypeError: a field out of range or of another kind, an unknown name; no optimizer or precision.
     """
 
-    optimizer: Optimiser
+    optimizer: Optimizer
     micro_batches: int = 1
     loss_scale: float | LossScale | None = None
     random: str | HardwareRandom = "philox"
@@ -185,7 +185,7 @@ class Training(Arithmetic):
         return digest(canonical([self.record(), execution.record()]))
 
     def __str__(self) -> str:
-        """The optimiser, the precision, and what else is not as usual."""
+        """The optimizer, the precision, and what else is not as usual."""
         scale, usual = self.loss_scale, LossScale()
         told = {
             "micro_batches": f"{self.micro_batches} micro-batches",
@@ -205,7 +205,7 @@ class Training(Arithmetic):
 class Execution:
     """Where a training runs and at what cost: nothing here changes a bit.
 
-    ``Execution(engine="tiles", target="bow", streamed="optimiser.*")``; frozen, hashable, printable. The tiles' own
+    ``Execution(engine="tiles", target="bow", streamed="optimizer.*")``; frozen, hashable, printable. The tiles' own
     generators are the exception (`Training(random="hardware")`): what they draw depends on all of this.
 
     Attributes:
@@ -215,7 +215,7 @@ class Execution:
         target: The modelled chip, a `Target`; its name is taken too. Of another family than the Training's it runs that
             one's orders of sums, with its own figures, and says so.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
-            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is
+            anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
             each is stored when it is made and loaded once for the gradients.
         overlap: Whether transfers with streaming memory pass beside computation: a parameter is updated among the
@@ -374,8 +374,8 @@ def foreign(training: Arithmetic, execution: Execution) -> str:
     )
 
 
-def named(optimizer: Optimiser) -> str:
-    """An optimiser and its learning rate."""
+def named(optimizer: Optimizer) -> str:
+    """An optimizer and its learning rate."""
     rate = optimizer.lr
     number = isinstance(rate, int | float | np.number)
     return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"

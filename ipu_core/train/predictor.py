@@ -24,7 +24,7 @@ from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.arguments import check_forward
-from ipu_core.train.data.batches import Intake
+from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.keywords import PredictionOptions, takes
 from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
 from ipu_core.train.runner import Runner
@@ -108,7 +108,7 @@ class Predictor:
             check_names(self.precision.rules, ideal, names)
         typed = self.precision.apply(replace(ideal, carried=0), whole=False)  # what is carried are no amaxes
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
-        self._intake = Intake(self.block, batch, numbers=0)
+        self._batch_inputs = BatchInputs(self.block, batch, numbers=0)
         orders = choose_accumulations(ideal, arithmetic.rule, typed)
         self._runner = Runner(self.block, chip, orders, control, execution.engine)
         self.write(params, model_state)
@@ -145,7 +145,7 @@ class Predictor:
         Raises:
             ValueError, TypeError: a batch unlike the one that was traced.
         """
-        outputs = self._runner.feed(self._intake(batch), self._key.fold_in(number))
+        outputs = self._runner.feed(self._batch_inputs(batch), self._key.fold_in(number))
         assert self.block.result is not None
         made = unflatten(self.block.result.children[1], outputs)
         return map_leaves(lambda x: x if x.dtype.kind in "iu" else x.astype(np.float32), made)

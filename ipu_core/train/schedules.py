@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step's number, from 0: give one as an optimiser's `lr`. Any function will do.
+"""Learning rates as functions of the step's number, from 0: give one as an optimizer's `lr`. Any function will do.
 
 The names and figures are optax's where it has the schedule. Rates are computed in float64 and fed in float32.
 """

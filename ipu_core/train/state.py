@@ -20,7 +20,7 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.run.execute import Observer
 from ipu_core.train.arguments import check_integer
-from ipu_core.train.data.batches import Intake
+from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim.common import Rate, rate_of
 from ipu_core.train.options import Training
@@ -76,7 +76,7 @@ class State:
 
     Attributes:
         steps: Those done, with the key and the loss scale.
-        leaves: Parameters, the optimiser's arrays and what the model carries, by dotted name.
+        leaves: Parameters, the optimizer's arrays and what the model carries, by dotted name.
         drawn: The state of the tiles' generators by name; nothing where random bits are the key's.
     """
 
@@ -129,7 +129,7 @@ class Prepared:
     Attributes:
         planned: The step.
         tree: How the state's leaves are nested.
-        intake: What it takes of each batch.
+        batch_inputs: What it takes of each batch.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
@@ -137,7 +137,7 @@ class Prepared:
 
     planned: PlannedStep
     tree: PyTree
-    intake: Intake
+    batch_inputs: BatchInputs
     rate: Rate
     on_nonfinite: str
     bill: Bill | None = None
@@ -212,7 +212,7 @@ class Stepper:
     def inputs(self, batch: Any, step: int) -> list[Any]:
         """What a step takes besides the state."""
         prepared, scale = self.prepared, self.steps.scale
-        inputs = [*prepared.intake(batch), rate_of(prepared.rate, step)]
+        inputs = [*prepared.batch_inputs(batch), rate_of(prepared.rate, step)]
         return inputs if scale is None else [*inputs, scale.value]
 
     @in_default_state
@@ -311,7 +311,7 @@ def untraced(training: Training) -> dict[str, str]:
 def unlike(name: str, other: str, own: str) -> str:
     """What two runs differ in, of a precision its name."""
     if name == "traced step":
-        return "another traced step: another loss, optimiser, shape, order of sums or setting of the loop"
+        return "another traced step: another loss, optimizer, shape, order of sums or setting of the loop"
     if name == "precision" and other.partition(":")[0] != own.partition(":")[0]:
         other, own = other.partition(":")[0], own.partition(":")[0]
     return f"{name} {other}, this one has {own}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.schedule.recompute import remade
+from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
 from ipu_core.ir.block import Block, Equation, described, format_name
 from ipu_core.ir.bodies import equations_of
@@ -23,10 +23,10 @@ from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.trace.tracing import in_rounds, trace
+from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
 from lowprec import Accumulation, FloatFormat, Key, formats
@@ -39,26 +39,26 @@ Loss = Callable[..., Any]
 StepFunction = Callable[..., tuple[Any, Value]]
 
 
-def initial_state(params: Any, optimiser: Optimiser, model_state: Any = None) -> dict[str, Any]:
-    """The state before the first step: {"params": ..., "optimiser": ...} and a model's own as "model", float32."""
-    state = {"params": params, "optimiser": optimiser.init(params)}
+def initial_state(params: Any, optimizer: Optimizer, model_state: Any = None) -> dict[str, Any]:
+    """The state before the first step: {"params": ..., "optimizer": ...} and a model's own as "model", float32."""
+    state = {"params": params, "optimizer": optimizer.init(params)}
     return state if model_state is None else {**state, "model": model_state}
 
 
 def training_step(
-    loss: Loss, optimiser: Optimiser, *, micro_batches: int = 1, running_mean: bool = False
+    loss: Loss, optimizer: Optimizer, *, micro_batches: int = 1, running_mean: bool = False
 ) -> StepFunction:
     """The function (state, batch, lr[, loss scale]) -> (new state, loss) of one step, to be traced.
 
     With a loss scale the gradients are those of the loss times it, and are divided by it, in float32, before the
-    optimiser has them (family "unscale"); the loss is itself.
+    optimizer has them (family "unscale"); the loss is itself.
 
     Args:
         loss: (params, batch) -> one number, the mean over the batch; where the state has a "model", (params, that,
             batch) -> (the number, the new one), with micro-batches the mean of what each makes of the old.
-        optimiser: `Sgd`, `Adam`, `Lamb` or anything like them.
+        optimizer: `Sgd`, `Adam`, `Lamb` or anything like them.
         micro_batches: parts of the batch, whose gradients are averaged before the update; the sum has family
-            "gradient_sum". With more than one the function takes a part, and its Block has as many rounds.
+            "gradient_sum". With more than one the function takes a part, and its Block has as many iterations.
         running_mean: average by a running mean, which needs no more range than one gradient, not by a sum.
     """
 
@@ -68,11 +68,11 @@ def training_step(
         if micro_batches == 1:
             (value, model), gradients = both(params, model, batch)
         else:
-            (value, model), gradients = _mean_of_rounds(both, params, model, batch, micro_batches, running_mean)
+            (value, model), gradients = _mean_of_micro_batches(both, params, model, batch, micro_batches, running_mean)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
-        params, inner = _updated(optimiser, params, gradients, state["optimiser"], lr)
-        new = {"params": params, "optimiser": inner}
+        params, inner = _updated(optimizer, params, gradients, state["optimizer"], lr)
+        new = {"params": params, "optimizer": inner}
         return new if model is None else {**new, "model": model}, value
 
     return step
@@ -85,17 +85,17 @@ def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
     return given
 
 
-def _updated(optimiser: Optimiser, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
-    """What an optimiser makes of parameters and state, in float32 and written as weights are, whoever wrote it.
+def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+    """What an optimizer makes of parameters and state, in float32 and written as weights are, whoever wrote it.
 
     Raises:
         ValueError: new parameters that are not nested as the old ones, or of other shapes.
     """
-    with scope((lr, gradients), role="optimiser"):
-        new, inner = optimiser.update(params, gradients, state, lr)
+    with scope((lr, gradients), role="optimizer"):
+        new, inner = optimizer.update(params, gradients, state, lr)
     old_leaves, tree = flatten(params)
     new_leaves, new_tree = flatten(new)
-    own = f"{type(optimiser).__name__}.update"
+    own = f"{type(optimizer).__name__}.update"
     if new_tree != tree:
         names = ", ".join(paths(tree))
         raise ValueError(f"{own} must give (parameters, state), parameters nested as it got them: {names}")
@@ -103,7 +103,7 @@ def _updated(optimiser: Optimiser, params: Any, gradients: Any, state: Any, lr: 
     for name, w, x in zip(paths(tree), old_leaves, new_leaves, strict=True):
         if shape_of(x) != shape_of(w):
             raise ValueError(f"{own} gives {name} the shape {shape_of(x)}, it has {shape_of(w)}")
-        with scope((w, x), role="optimiser", parameter=name):
+        with scope((w, x), role="optimizer", parameter=name):
             results.append(_written(w, x))
     return unflatten(tree, results), inner
 
@@ -116,12 +116,12 @@ def _written(w: Value, x: Value) -> Value:
 
 
 def _unscaled(gradients: Any, loss_scale: Value) -> Any:
-    with scope(loss_scale, role="optimiser"):
+    with scope(loss_scale, role="optimizer"):
         inverse = apply("reciprocal", loss_scale)
-    return _each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimiser", family=UNSCALE)
+    return _each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimizer", family=UNSCALE)
 
 
-def _mean_of_rounds(
+def _mean_of_micro_batches(
     both: Callable[..., Any], params: Any, model: Any, part: Any, count: int, running_mean: bool
 ) -> tuple[tuple[Value, Any], Any]:
     """The mean loss, state of the model and gradients of micro-batches, one after another."""
@@ -134,14 +134,14 @@ def _mean_of_rounds(
             new["model"] = map_leaves(lambda old, fresh: elementwise("add", old, fresh), totals["model"], made)
         share = None
         if running_mean:
-            with scope(totals, role="optimiser"):
-                new["rounds"] = totals["rounds"] + 1.0
-                share = apply("reciprocal", new["rounds"])
+            with scope(totals, role="optimizer"):
+                new["parts"] = totals["parts"] + 1.0
+                share = apply("reciprocal", new["parts"])
         return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
 
     number = np.float32(0)
-    like = {"loss": number, "gradients": params, "model": model} | ({"rounds": number} if running_mean else {})
-    totals = in_rounds(one, part, like, count)
+    like = {"loss": number, "gradients": params, "model": model} | ({"parts": number} if running_mean else {})
+    totals = accumulated_over(one, part, like, count)
     with scope(totals, family="loss"):
         value = elementwise("multiply", totals["loss"], 1 / count)
     with scope(totals, family="norm"):
@@ -198,7 +198,7 @@ def _part(batch: Any, count: int) -> Any:
 
 def step_block(
     loss: Loss,
-    optimiser: Optimiser,
+    optimizer: Optimizer,
     params: Any,
     batch: Any,
     *,
@@ -209,12 +209,12 @@ def step_block(
 ) -> Block:
     """The Block of one training step, in ideal float32 until a `Precision` is applied.
 
-    Inputs: the leaves of `initial_state`, of the batch (or of a part of it in each of its rounds, which are the
+    Inputs: the leaves of `initial_state`, of the batch (or of a part of it in each of its iterations, which are the
     micro-batches), lr, and the loss scale if there is one. Outputs: the new state's leaves and the loss.
 
     Args:
         loss: (params, batch) -> one number.
-        optimiser: the optimiser.
+        optimizer: the optimizer.
         params: nested float arrays.
         batch: nested arrays; only shapes and dtypes matter.
         micro_batches: equal runs of the first axis of the batch's arrays; see `training_step`.
@@ -229,9 +229,9 @@ def step_block(
     check_loss(loss)
     check_params(params)
     check_batch(batch)
-    step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
+    step = training_step(loss, optimizer, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    return trace(step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True)
+    return trace(step, initial_state(params, optimizer, model_state), _part(batch, micro_batches), *numbers, carry=True)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def _ordered(traced: Block, execution: Execution) -> Block:
 
     if isinstance(recompute, bool):
         return order(recomputed(traced) if recompute else traced)
-    return remade(traced, target, recompute, order)
+    return recomputed_share(traced, target, recompute, order)
 
 
 def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:

@@ -25,11 +25,11 @@ def summary(loop: TrainLoop) -> str:
     """The loop in a few lines."""
     training, execution = loop.training, loop.execution
     leaves = flatten(loop.params)[0]
-    rounds = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(loop.block, Loop))
+    micro_batches = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(loop.block, Loop))
     lines = [
         f"TrainLoop: {loop.step} steps of {named(training.optimizer)} on {loop.target.name}, engine {execution.engine}",
         f"  {loop.precision.words()}",
-        f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
+        f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{micro_batches}",
     ]
     if loop.loss_scale is not None:
         lines.append(f"  loss scale {loop.loss_scale:g}, {len(loop.skipped)} steps skipped")

@@ -23,7 +23,7 @@ from rich.table import Table  # noqa: E402
 import lowprec as lp  # noqa: E402
 from ipu_core.train.loop import TrainLoop  # noqa: E402
 from lowprec import Accumulation, Rounding, _kernels  # noqa: E402
-from lowprec.sums.products import prepare  # noqa: E402
+from lowprec.sums.matmul import prepare  # noqa: E402
 from tests.benchmarks.fast_paths import FILES, lines  # noqa: E402
 from tests.benchmarks.models import MODELS  # noqa: E402
 
@@ -61,7 +61,7 @@ def steps(models: Sequence[str], engines: Sequence[str]) -> dict[str, Call]:
             for precision in PRECISIONS:
                 loop = TrainLoop(
                     *(model.loss, model.params, model.batch),
-                    **{"optimizer": model.optimiser, "precision": precision, "engine": engine},  # type: ignore[arg-type]
+                    **{"optimizer": model.optimizer, "precision": precision, "engine": engine},  # type: ignore[arg-type]
                 )
                 calls[f"{name}, {precision}, {engine}"] = lambda s=loop, m=model: s.train(m.batch)  # type: ignore[misc]
     return calls

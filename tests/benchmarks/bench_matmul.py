@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_info, threadpool_limits  # noqa: E402
 
 import lowprec as lp  # noqa: E402
 from lowprec import Accumulation, Rounding  # noqa: E402
-from lowprec.sums.products import prepare  # noqa: E402
+from lowprec.sums.matmul import prepare  # noqa: E402
 from lowprec.testing import isa, isa_names  # noqa: E402
 from tests.benchmarks.product_peers import peers  # noqa: E402
 from tests.benchmarks.ratios import record  # noqa: E402

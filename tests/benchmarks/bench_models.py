@@ -34,7 +34,7 @@ def peers(name: str, model: Model) -> dict[str, Callable[[], float]]:
     """The same step in float32 by others."""
     found: dict[str, Callable[[], float]] = {}
     if name == "mlp":
-        plain = Float32Step(model.params, model.optimiser.lr)
+        plain = Float32Step(model.params, model.optimizer.lr)
         found["numpy"] = lambda: plain.train(model.batch)
     if importlib.util.find_spec("torch"):
         found["torch"] = torch_models.step(name, model)
@@ -57,7 +57,7 @@ def compare(name: str, engines: list[str], rounds: int) -> None:
     for precision in PRECISIONS:
         for engine in engines:
             loop = TrainLoop(
-                model.loss, model.params, model.batch, optimizer=model.optimiser, precision=precision, engine=engine
+                model.loss, model.params, model.batch, optimizer=model.optimizer, precision=precision, engine=engine
             )
             ways[f"{precision} {engine}"] = lambda loop=loop: loop.train(model.batch)  # type: ignore[misc]
     losses = {way: [call() for _ in range(WARM)][-1] for way, call in ways.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from ipu_core import nn
 from ipu_core.study.models import cnn, mlp
 from ipu_core.train.data import dataset as data
-from ipu_core.train.optim import Adam, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Optimizer, Sgd
 from ipu_core.train.step import Loss
 from lowprec import Key
 
@@ -26,7 +26,7 @@ class Model:
     loss: Loss
     params: Any
     batch: tuple[Any, Any]
-    optimiser: Optimiser
+    optimizer: Optimizer
     heads: int = 0
 
 

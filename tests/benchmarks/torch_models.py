@@ -24,15 +24,15 @@ def step(name: str, model: Model) -> Callable[[], float]:
     params = map_leaves(lambda x: torch.tensor(np.asarray(x, np.float32), requires_grad=True), model.params)
     inputs = torch.from_numpy(np.array(model.batch[0]))
     labels = torch.from_numpy(np.array(model.batch[1], np.int64))
-    kind = torch.optim.Adam if isinstance(model.optimiser, Adam) else torch.optim.SGD
-    optimiser = kind(flatten(params)[0], lr=model.optimiser.lr)
+    kind = torch.optim.Adam if isinstance(model.optimizer, Adam) else torch.optim.SGD
+    optimizer = kind(flatten(params)[0], lr=model.optimizer.lr)
     logits = LOGITS[name.split()[0]](torch.nn.functional, params, model.heads)
 
     def train() -> float:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(logits(inputs), labels.flatten())
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         return float(loss.detach())
 
     return train

@@ -1,4 +1,4 @@
-"""Sensible arguments of what trains: loops, optimisers, callbacks, studies, predictors."""
+"""Sensible arguments of what trains: loops, optimizers, callbacks, studies, predictors."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def _adam(d: Draw) -> Arguments:
     return {**_rates(d), "b1": 0.9, "b2": 0.99, "eps": 1e-8, "bias_correction": d.chance(0.5)}
 
 
-def _update(optimiser: Any) -> Callable[..., Any]:
-    """What an optimiser makes of parameters and gradients, on arrays."""
-    return lambda params, gradients, lr: optimiser.update(params, gradients, optimiser.init(params), lr)
+def _update(optimizer: Any) -> Callable[..., Any]:
+    """What an optimizer makes of parameters and gradients, on arrays."""
+    return lambda params, gradients, lr: optimizer.update(params, gradients, optimizer.init(params), lr)
 
 
 def _forward(params: Any, batch: Any) -> Any:

@@ -15,8 +15,8 @@ from ipu_core.engine import Engine
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph import Copy, DataStream, Graph, RemoteBuffer, RemoteStore, Sequence, StreamCopy
 from ipu_core.graph.program import check_remote_memory
+from ipu_core.ir.precision.operand_scaling import OperandScaling
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.precision.scaling import OperandScaling
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
 from ipu_core.placement.convolution import Convolution, plan_convolution

@@ -25,7 +25,7 @@ class Lowering:
         plan: of the Block's products and sums.
         views: in whose memory every value lies.
         places: values that an equation computes straight into a tensor that exists already (a state's).
-        together: numbers of equations that run at once.
+        fused: numbers of equations that run at once.
         tensors: where every value lies.
         programs: in order.
         entries: of the streamed state, see `Lowered`.
@@ -35,7 +35,7 @@ class Lowering:
     plan: BlockPlan
     views: Mapping[Var, StridedView]
     places: Mapping[Var, Tensor]
-    together: Sequence[Sequence[int]] = ()
+    fused: Sequence[Sequence[int]] = ()
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     entries: tuple[Tensor, Tensor] | None = None

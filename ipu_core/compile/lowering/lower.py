@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
-from ipu_core.compile.lowering.together import at_once
+from ipu_core.compile.lowering.fused import fused
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
 from ipu_core.compile.schedule.overlap import overlapped
-from ipu_core.compile.schedule.streaming import transfers
 from ipu_core.compile.schedule.supersteps import NO_ROWS, Shared, shared
-from ipu_core.compile.schedule.weaving import Woven, most_streamed, woven
+from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
@@ -94,8 +94,8 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     for name, flag in (("overlap", overlap), ("share", share), ("traps", traps)):
         truth(name, flag)
     early = overlap and share and not (traps and branch_of(block))
-    wove = woven(block, plan) if early else Woven(block, NO_ROWS, None)
-    block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())
+    updated = with_early_updates(block, plan) if early else EarlyUpdates(block, NO_ROWS, None)
+    block, together = shared(updated.block, plan, updated.rows) if share else Shared(updated.block, ())
     graph = Graph(plan.target)
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
@@ -121,7 +121,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     begins: dict[Loop, list[Program]] = {}
     for loop, _ in regions_of(block, Loop):
         begins[loop] = []
-        for old, _ in loop.totals:
+        for old, _ in loop.carries:
             tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
             begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
@@ -134,7 +134,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     def arranged(some: list[Program], start: int = 0) -> list[Program]:
         return overlapped(some, most, start) if overlap else some
 
-    start = _Regions(lowering, block, far, parts, begins, arranged).add(steps_of(block), wove.start)
+    start = _Regions(lowering, block, far, parts, begins, arranged).add(steps_of(block), updated.start)
     if branch is None:
         _write_back(lowering, _replaced(lowering, block))
     results = []
@@ -162,7 +162,7 @@ class _Regions:
     """Adds the equations of a Block, and the bodies of regions as programs that run when these say.
 
     Attributes:
-        parts: by value, what brings a round's part of an input.
+        parts: by value, what brings an iteration's part of an input.
         begins: by loop, what makes its totals zeros.
         arranged: puts transfers beside computation, in programs that run one after another.
     """
@@ -191,7 +191,7 @@ class _Regions:
                     lowering.programs += self.begins[loop]
                     outside, lowering.programs = lowering.programs, [self.parts[part] for _, part in loop.fed]
                     self.add(step.steps)
-                    _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.totals])
+                    _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.carries])
                     program: Program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
                 case Branch() as branch:
                     outside, lowering.programs = lowering.programs, []
@@ -214,10 +214,10 @@ def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
 def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
     """What lies in streaming memory: of the carried state, and of values that gradients read."""
     names = value_names(block)
-    stashed = (equation.output for equation in equations_of(block) if equation.output in block.stashed)
+    offloaded = (equation.output for equation in equations_of(block) if equation.output in block.offloaded)
     branch = branch_of(block)
     entries = 2 if branch and branch.beside else 1
-    far = [(block.inputs[number], entries) for number in sorted(block.streamed)] + [(var, 1) for var in stashed]
+    far = [(block.inputs[number], entries) for number in sorted(block.streamed)] + [(var, 1) for var in offloaded]
     return {var: RemoteBuffer(names[var], var.type.format, var.type.shape, count) for var, count in far}
 
 
@@ -232,11 +232,11 @@ def _lower_equations(
     begin = 0
     old, new = lowering.entries or (0, 0)
     moved, tensors = transfers(block), lowering.tensors
-    groups, waiting = {number: group for group in lowering.together for number in group}, list[list[Program]]()
+    groups, waiting = {number: group for group in lowering.fused for number in group}, list[list[Program]]()
     stores = list[Program]()
     for position in positions:
         loads = moved.loads.get(position, ())
-        lowering.programs += [RemoteLoad(far[var], tensors[var], 0 if var in block.stashed else old) for var in loads]
+        lowering.programs += [RemoteLoad(far[var], tensors[var], 0 if var in block.offloaded else old) for var in loads]
         equation, first = equations_of(block)[position], len(lowering.programs)
         begin = first if equation.number == start else begin
         lower_equation(lowering, equation)
@@ -245,13 +245,13 @@ def _lower_equations(
             waiting += [steps] if steps else []
             del lowering.programs[first:]
             if equation.number == group[-1]:
-                lowering.programs += at_once(lowering.graph, waiting)
+                lowering.programs += fused(lowering.graph, waiting)
                 waiting.clear()
         elif steps and equation.op not in VIEWS:
             lowering.programs[first:] = [Sequence(*steps)]
         made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
-        stores += [RemoteStore(tensors[var], far[var]) for var in moved.stashes.get(position, ())]
+        stores += [RemoteStore(tensors[var], far[var]) for var in moved.offloads.get(position, ())]
         if not waiting:
             lowering.programs += stores
             stores.clear()

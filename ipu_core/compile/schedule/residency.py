@@ -95,7 +95,7 @@ def check_room(block: Block, target: Target) -> None:
         OutOfStreamingMemory: what is streamed does not fit streaming memory.
     """
     names = value_names(block)
-    far = (*(block.inputs[i] for i in sorted(block.streamed)), *block.stashed)
+    far = (*(block.inputs[i] for i in sorted(block.streamed)), *block.offloaded)
     check_remote_memory([RemoteBuffer(names[var], var.type.format, var.type.shape) for var in far], target)
     peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:

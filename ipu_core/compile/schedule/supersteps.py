@@ -34,7 +34,7 @@ class Shared(NamedTuple):
     """A Block in an order, and the numbers of the equations that run at once: those stand in a row, but for views."""
 
     block: Block
-    together: tuple[tuple[int, ...], ...]
+    fused: tuple[tuple[int, ...], ...]
 
 
 def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> Shared:
@@ -84,7 +84,7 @@ def _kind(equation: Equation) -> Hashable:
 def _streamed(block: Block) -> set[object]:
     """The values that lie in memory that is streamed."""
     known, outputs = lifetimes(block), outputs_of(block)
-    roots = known.roots(*(var for i in block.streamed for var in (block.inputs[i], outputs[i]))) | block.stashed
+    roots = known.roots(*(var for i in block.streamed for var in (block.inputs[i], outputs[i]))) | block.offloaded
     return {var for var, view in known.views.items() if view.root in roots}
 
 

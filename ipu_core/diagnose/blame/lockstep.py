@@ -13,7 +13,7 @@ from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import ELEMENTWISE, STRUCTURE, SUMS
 from ipu_core.ir.precision.retype import cast
-from ipu_core.ir.regions import round_key
+from ipu_core.ir.regions import iteration_key
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import evaluate_flat, run
 from ipu_core.train.loop import TrainLoop
@@ -44,9 +44,9 @@ class Lockstep:
         kept = _kept(block, inputs)
 
         def rule(equation: Equation, operands: list[Any], number: int) -> Array:
-            own = None if equation.draws is None else round_key(key, number).fold_in(equation.draws)
+            own = None if equation.draws is None else iteration_key(key, number).fold_in(equation.draws)
             made = declared(equation, operands, own, loop.accumulations.get(equation.number), loop.control)
-            if rounds(equation):
+            if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)
                 before = operands[0] if _is_total(equation) else kept.get(equation.output)
@@ -69,7 +69,7 @@ class Lockstep:
                 self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
 
 
-def rounds(equation: Equation) -> bool:
+def is_rounded(equation: Equation) -> bool:
     """Whether an equation has results or partial sums narrower than float32, or results that stand for blocks."""
     fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
     if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | UNROUNDED:

@@ -99,7 +99,7 @@ class Parts:
                 cause = "weights"
             case _, "first_moment" | "second_moment" | "gradient_sum":
                 cause = equation.family
-            case "optimiser", _:
+            case "optimizer", _:
                 return None
             case _:
                 cause = "forward" if owner.role == "forward" else "backward"

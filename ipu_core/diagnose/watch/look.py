@@ -16,8 +16,8 @@ from ipu_core.diagnose.measure import (
     Measuring,
     again,
     binades,
+    is_rounded,
     one_number,
-    rounds,
     spread,
 )
 from ipu_core.diagnose.watch.values import WatchedValue
@@ -61,7 +61,7 @@ def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Place
     found: dict[int, list[Place]] = {}
     for row, value in enumerate(values):
         equation = equations[value.equation]
-        found.setdefault(value.equation, []).append(Place(row, value.kind, Measuring(equation, rounds(equation))))
+        found.setdefault(value.equation, []).append(Place(row, value.kind, Measuring(equation, is_rounded(equation))))
     return found
 
 

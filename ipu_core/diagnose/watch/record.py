@@ -38,7 +38,7 @@ class Record:
         values: The values, a structured array with the fields of `WatchedValue`: name, kind, parameter, layer, op,
             equation, role, source, format, elements.
         rows: Of shape (looks, values), with the fields
-            step: The step, from 0; elements: how many there were in all rounds, 0 where the value was not computed;
+            step: The step, from 0; elements: how many there were in all iterations, 0 where the value was not computed;
             zeros, infinite, nan: how many of them are;
             underflow: zeros whose ideal result of the same operands is finite and not zero;
             overflow: infinities and NaN whose ideal result is finite;

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ipu_core.diagnose.measure import truth_values
 from ipu_core.diagnose.precision_table import source_lines
 from ipu_core.ir.block import Block, Equation, Var, format_name
-from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 from ipu_core.ir.ops import STRUCTURE
 
 KINDS = ("activation", "gradient", "weight", "update", "moment")
@@ -31,7 +31,7 @@ class WatchedValue(NamedTuple):
         op: Its equation's operation.
         equation: Its equation's number.
         role: Its equation's.
-        source: The line that asked for it, "model.py:41", or of what the optimiser makes the one where its parameter is
+        source: The line that asked for it, "model.py:41", or of what the optimizer makes the one where its parameter is
             first used; "" where there is none.
         format: In which it is kept.
         elements: How many it has.
@@ -52,7 +52,7 @@ class WatchedValue(NamedTuple):
 def watched_values(block: Block, patterns: tuple[str, ...]) -> tuple[WatchedValue, ...]:
     """The values of a typed step whose names one of the patterns matches, in the order of their equations.
 
-    Left out are moved elements, truth values and integers, and what the optimiser computes between gradient, moments
+    Left out are moved elements, truth values and integers, and what the optimizer computes between gradient, moments
     and update.
 
     Raises:
@@ -85,7 +85,7 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
         yield WatchedValue(f"{parameter} update", "update", *facts[:-1], "float32", size)
     elif equation.family in MOMENTS:
         yield WatchedValue(f"{parameter} {equation.family}", "moment", *facts, size)
-    elif equation.role != "optimiser":
+    elif equation.role != "optimizer":
         kind = "activation" if equation.role == "forward" else "gradient"
         name = " ".join(filter(None, (equation.role, parameter or layer, equation.op, str(equation.number))))
         yield WatchedValue(name, kind, *facts, size)
@@ -94,7 +94,7 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
 def _layers(block: Block) -> dict[Var, str]:
     """The layer of every value: its parameter's, else that of the forward value it is made of, else of any."""
     layers = dict.fromkeys(inputs_of(block), "") | dict.fromkeys(block.constants, "")
-    layers |= dict.fromkeys((old for old, _ in totals_of(block)), "")
+    layers |= dict.fromkeys((old for old, _ in carries_of(block)), "")
     forward: set[Var] = set()
     for equation in equations_of(block):
         if equation.role == "forward":

@@ -12,8 +12,8 @@ import numpy as np
 
 import lowprec
 from ipu_core.errors import NotCovered
+from ipu_core.frontends.emulation.linear import PRODUCTS
 from ipu_core.frontends.emulation.names import FAMILIES, HIDDEN, MOMENTS, MOVES, VIEW_NODES
-from ipu_core.frontends.emulation.products import PRODUCTS
 from ipu_core.frontends.torch.operations.call import in_order
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
@@ -37,7 +37,7 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
 
     Products, convolutions and their gradients are lowprec's, of operands and partial sums in the precision's formats.
     Other float32 results are torch's own, rounded once where the precision has them narrower. Roles follow from
-    autograd: what a backward pass computes is a gradient. What an optimiser of `torch.optim` computes stays in float32;
+    autograd: what a backward pass computes is a gradient. What an optimizer of `torch.optim` computes stays in float32;
     its parameters and moments are rounded at the end of its step. Other tensors than float32 are left as they are.
     Infinite values stay infinite, as masks have them, where a format has infinities. What this cannot know is said
     where the context is printed.
@@ -66,7 +66,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
 
     def __init__(self, precision: Precision, key: Key) -> None:
         if precision.scaled_state != 1:
-            raise ValueError(f"{precision.name} keeps moments scaled, which the optimisers of torch do not")
+            raise ValueError(f"{precision.name} keeps moments scaled, which the optimizers of torch do not")
         if precision.rules:
             raise ValueError(f"{precision.name} has rules by name, and here no layers are known: see from_torch")
         if lost := [words for words, there in _not_here(precision).items() if there]:

@@ -41,7 +41,7 @@ MOMENTS: Mapping[str, str] = {
     "exp_avg": "first_moment", "momentum_buffer": "first_moment", "exp_avg_sq": "second_moment",
     "max_exp_avg_sq": "second_moment", "square_avg": "second_moment",
 }  # fmt: skip
-"""What the optimisers of torch call their moments."""
+"""What the optimizers of torch call their moments."""
 
 VIEW_NODES = (
     "TBackward", "TransposeBackward", "ViewBackward", "UnsafeViewBackward", "PermuteBackward", "ExpandBackward",

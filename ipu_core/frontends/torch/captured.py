@@ -21,7 +21,7 @@ from ipu_core.ir.trace.values import Value, builder_of, shape_of, transpose
 from lowprec.extras import optional
 
 WRITTEN = {
-    "parameter": "it writes to a parameter, beside the optimiser",
+    "parameter": "it writes to a parameter, beside the optimizer",
     "constant": "it writes to a tensor that is no buffer, which nothing carries to the next step",
     "inference": "it writes to a buffer, which nothing carries to the next batch in eval mode",
     "buffer": "",

@@ -108,7 +108,7 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
     """
     own = called(torch, model, leaves, {})
     if own.written:
-        raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimiser")
+        raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimizer")
     if own.drifting:
         raise _other(model, f"its loss depends on {own.counting[0]}, which every call changes")
     if own.counting:

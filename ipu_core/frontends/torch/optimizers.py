@@ -1,4 +1,4 @@
-"""Optimisers of torch.optim as settings of the ones here: the same equations, with torch's defaults and groups."""
+"""Optimizers of torch.optim as settings of the ones here: the same equations, with torch's defaults and groups."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ipu_core.train.optim.common import Rate, nothing
 
 
 def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Sgd | Adam:
-    """The settings of an optimiser of torch over a captured module's parameters.
+    """The settings of an optimizer of torch over a captured module's parameters.
 
     Args:
         model: what `from_torch` gave.
         optimizer: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of that module, in groups or not. A parameter
             in none of them is frozen.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
-            of `torch.optim.lr_scheduler` over the optimiser, moved on after each step (see `TorchSchedule`).
+            of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`).
 
     Raises:
-        ValueError: another optimiser, one of another module, or settings that the ones here do not have.
+        ValueError: another optimizer, one of another module, or settings that the ones here do not have.
     """
     if hasattr(lr, "get_last_lr"):
         lr = TorchSchedule(lr)

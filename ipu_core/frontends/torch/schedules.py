@@ -64,7 +64,7 @@ class TorchSchedule:
         return 0.0 if -RELATIVE < rates[0] < 0 else rates[0]
 
     def rates(self, step: int) -> tuple[float, ...]:
-        """The rate of every group of the optimiser.
+        """The rate of every group of the optimizer.
 
         Raises:
             ValueError: as a call.
@@ -97,6 +97,6 @@ class TorchSchedule:
 
 
 def _stand_in(torch: Any, optimizer: Any) -> Any:
-    """An optimiser with the settings of another, of parameters without elements."""
+    """An optimizer with the settings of another, of parameters without elements."""
     groups = [{**group, "params": [torch.nn.Parameter(torch.empty(0))]} for group in optimizer.param_groups]
     return torch.optim.SGD(groups, lr=0.0)

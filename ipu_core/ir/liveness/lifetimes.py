@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
-from ipu_core.ir.bodies import equations_of, outputs_of, regions_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, outputs_of, regions_of, runs_of
 from ipu_core.ir.liveness.views import StridedView, views_of
 from ipu_core.ir.ops import ELEMENTWISE
 from ipu_core.ir.regions import Branch, Loop
@@ -23,7 +23,7 @@ class Lifetimes(NamedTuple):
         readers: of every root, those of them that read it, by whatever view, each once.
         last: of every root that is read: the last equation that reads it, by whatever view; the number of equations
             where an output lies in it, or a flag that says in the end which state counts. What a loop reads that it
-            does not make, and the totals it makes, are read until its last equation; the totals before a round where
+            does not make, and the totals it makes, are read until its last equation; the totals before an iteration where
             they are read.
     """
 
@@ -71,7 +71,7 @@ def _last(block: Block, views: Mapping[Var, StridedView], made: Mapping[Var, int
                 again = (step.last - 1 for step in around if begin.get(root, -1) < step.first)
                 last[root] = next(again, position)
     for loop, step in loops:
-        for _, new in loop.totals:
+        for _, new in loop.carries:
             last[new] = max(last.get(new, -1), step.last - 1)
     ends = [*outputs_of(block), *(branch.flag for branch, _ in regions_of(block, Branch) if branch.beside)]
     return last | dict.fromkeys((views[var].root for var in ends), len(equations))  # a flag is read again at last
@@ -89,7 +89,7 @@ def until_chosen(block: Block) -> dict[Var, int]:
 
 @per_block
 def in_place(block: Block) -> dict[Var, Var]:
-    """Values that may be written over the carried input, or the total of the round before, that they replace.
+    """Values that may be written over the carried input, or the total of the iteration before, that they replace.
 
     That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
     itself reads it element by element in place, or not at all.
@@ -98,7 +98,7 @@ def in_place(block: Block) -> dict[Var, Var]:
     views, last = known.views, known.last
     found: dict[Var, Var] = {}
     needed = until_chosen(block)
-    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *totals_of(block)]:
+    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *carries_of(block)]:
         if new not in known.made or views[new].root is not new or new in found or old.type != new.type:
             continue
         equation = equations[position := known.made[new]]

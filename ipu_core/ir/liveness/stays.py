@@ -11,7 +11,7 @@ from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes, until_chosen
 from ipu_core.ir.regions import Loop
 
-PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
+PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimizer": 2, "update": 2}
 """What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
 
 START = -1
@@ -90,11 +90,11 @@ def _from_start(block: Block) -> Iterator[Stay]:
             yield Stay(var, START, end if number < block.carried else known.last.get(var, START))
     yield from (Stay(var, START, end) for var in block.constants)
     for loop, step in regions_of(block, Loop):
-        for old, new in loop.totals:
+        for old, new in loop.carries:
             if over.get(new) is old:
                 readers = [*known.readers[old], *known.readers[new]]
                 yield Stay(old, START, known.last[new], readers, known.made[new])
-            else:  # it is copied there after each round
+            else:  # it is copied there after each iteration
                 yield Stay(old, START, step.last - 1)
 
 
@@ -106,7 +106,7 @@ def _made(block: Block) -> Iterator[Stay]:
         if var in over:
             continue
         readers = known.readers[var]
-        if var in block.stashed:
+        if var in block.offloaded:
             parts = _parts(block, var)
             here = parts.pop(0) if parts and not phase(equations[parts[0][0]]) else []
             yield Stay(var, position, max([position, *here]), here, position)

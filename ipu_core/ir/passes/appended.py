@@ -31,7 +31,7 @@ class Appended:
         op: str,
         *inputs: Atom,
         fmt: FloatFormat | None = None,
-        role: str = "optimiser",
+        role: str = "optimizer",
         family: str | None = None,
         parameter: str | None = None,
         rounding: Rounding = NEAREST_EVEN,

@@ -16,7 +16,7 @@ from ipu_core.ir.ops import OPS, SCALES, STRUCTURE
 from ipu_core.ir.parameters import name_of, name_parameters, sources
 from ipu_core.ir.passes.scale_check import Edge, check_scales
 from ipu_core.ir.passes.schedule import dead_code
-from ipu_core.ir.precision.loss_chain import as_loss
+from ipu_core.ir.precision.loss_tail import as_loss
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, is_number

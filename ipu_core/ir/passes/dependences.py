@@ -77,7 +77,7 @@ def dependences(block: Block, grain: int) -> Dependences:
     outputs = outputs_of(block)
     ends = known.roots(*outputs) - known.roots(*(outputs[i] for i in block.streamed))
     for loop, step in regions_of(block, Loop):
-        ends |= {new for _, new in loop.totals if known.last[new] < step.last}  # nothing reads them after it
+        ends |= {new for _, new in loop.carries if known.last[new] < step.last}  # nothing reads them after it
     return Dependences(
         positions=known.computing,
         reads=reads,

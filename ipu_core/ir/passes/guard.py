@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, Var, described
-from ipu_core.ir.bodies import closed, equations_of, fresh, region, rewritten, totals_of, with_body
+from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, region, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.precision.scaled_products import SCALED_CAST
@@ -58,7 +58,7 @@ def guarded(block: Block) -> Block:
 
     Looked at are the gradient of every parameter, as an "unscale" equation takes it, and what cannot be told from it:
     sums, and operands of sums, on the way to it in formats narrower than float32, and sums over micro-batches. The new
-    last output holds 1 for each of them that is bad, over all rounds; `Branch.names` says which is which.
+    last output holds 1 for each of them that is bad, over all iterations; `Branch.names` says which is which.
 
     Args:
         block: typed; no pass may follow.
@@ -85,15 +85,15 @@ def guarded(block: Block) -> Block:
             now = checks.joined(checks.gathered())
             old = Var("total.bad", now.type)
             parts.append(checks.emit("maximum", old, now))
-            equation = replace(equation, region=replace(loop, totals=(*loop.totals, (old, parts[-1]))))
+            equation = replace(equation, region=replace(loop, carries=(*loop.carries, (old, parts[-1]))))
         return with_body(equation, body)
 
     last = 1 + max((place for place, each in enumerate(block.equations) if each.region is not None), default=-1)
     equations = rewritten(block.equations[:last], straight, close)
     first, second = _split(block, block.equations[last:], needed)
     checks.equations = equations
-    for var in (*block.inputs, *block.constants, *(new for _, new in totals_of(block))):
-        if var in needed:  # a gradient that is a constant, or is finished when the rounds are
+    for var in (*block.inputs, *block.constants, *(new for _, new in carries_of(block))):
+        if var in needed:  # a gradient that is a constant, or is finished when the iterations are
             checks.check(var, needed.pop(var))
     equations += straight(first)
     checks.equations = equations

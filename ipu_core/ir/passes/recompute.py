@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of
-from ipu_core.ir.bodies import closed, equations_of, fresh, outputs_of, rewritten, totals_of
+from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, outputs_of, rewritten
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import GATHERS, OPS
 from ipu_core.ir.passes.guard import BACKWARD
@@ -34,7 +34,7 @@ def nothing(equation: Equation) -> float:
 def recompute(block: Block, price: Callable[[Equation], float] = nothing) -> Block:
     """The Block whose gradients make cheap values of the forward part anew; the same bits in all outputs.
 
-    Each copy of an equation draws the random bits of the first. Where gradients are made in rounds, so are the copies.
+    Each copy of an equation draws the random bits of the first. In a loop that makes gradients so are the copies.
 
     Args:
         block: typed; every format must have a storage dtype.
@@ -59,7 +59,7 @@ class _Remaking:
         self._fresh = fresh(block.equations)
         self._views = lifetimes(block).views
         self._made = {equation.output: equation for equation in equations_of(block)}
-        kept = (*outputs_of(block), *block.stashed, *(new for _, new in totals_of(block)))
+        kept = (*outputs_of(block), *block.offloaded, *(new for _, new in carries_of(block)))
         self._kept = {self._views[var].root for var in kept}
 
     def part(self, equations: Sequence[Equation]) -> Sequence[Equation]:

@@ -9,18 +9,18 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter, or_
 
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.bodies import closed, totals_of, with_body
+from ipu_core.ir.bodies import carries_of, closed, with_body
 from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.liveness.stays import START
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
-TOGETHER = 16  # equations that may be moved as one
+MOVED_AS_ONE = 16  # equations that may be moved as one
 
 
 def dead_code(block: Block) -> Block:
     """The Block without equations and constants that no output needs; numbers stay. All totals are needed."""
     block = closed(block)
-    needed: set[Var] = {*block.outputs, *(new for _, new in totals_of(block))}
+    needed: set[Var] = {*block.outputs, *(new for _, new in carries_of(block))}
 
     equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
@@ -186,7 +186,7 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
     def last_readers(value: int, part: range) -> list[int]:
         """All that has yet to run until a value is free, in order; none where that is too much, or it is never."""
         found = ends[value] & left
-        if value in known.kept or found.bit_count() > TOGETHER:
+        if value in known.kept or found.bit_count() > MOVED_AS_ONE:
             return []
         nodes = []
         while found:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
-from ipu_core.ir.bodies import equations_of, outputs_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, outputs_of, runs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.stays import phase
 from ipu_core.ir.ops import STRUCTURE
@@ -31,10 +31,10 @@ def streamable(block: Block) -> frozenset[int]:
 
 
 @per_block
-def stashable(block: Block) -> Mapping[Var, Equation]:
+def offloadable(block: Block) -> Mapping[Var, Equation]:
     """The values of the forward part that lie in memory of their own and are kept for gradients alone."""
     known, equations, found = lifetimes(block), equations_of(block), dict[Var, Equation]()
-    kept = known.roots(*outputs_of(block), *(new for _, new in totals_of(block)))
+    kept = known.roots(*outputs_of(block), *(new for _, new in carries_of(block)))
     for position, end in ((one, run.last) for run in runs_of(block) for one in known.between(run.first, run.last)):
         var = equations[position].output
         readers = known.readers[var]
@@ -68,10 +68,10 @@ def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
         ValueError: a name that fits nothing that can be streamed.
     """
     names = paths(block.arguments[0])
-    far, stashed = set(block.streamed), set(block.stashed)
+    far, offloaded = set(block.streamed), set(block.offloaded)
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
-        made = {} if found else stashable(block)
+        made = {} if found else offloadable(block)
         kept = {var for var, e in made.items() if any(named(pattern, name) for name in names_of(e))}
         if not found | kept:
             there = dict.fromkeys(names[number] for number in sorted(streamable(block)))
@@ -81,5 +81,5 @@ def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
                 + ", ".join(get_close_matches(pattern, there, NEAR, cutoff=0))
             )
         far |= found
-        stashed |= kept
-    return replace(block, streamed=frozenset(far), stashed=frozenset(stashed))
+        offloaded |= kept
+    return replace(block, streamed=frozenset(far), offloaded=frozenset(offloaded))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.ir.block import Atom, Block, Literal, Var
 from ipu_core.ir.passes.appended import Appended
-from ipu_core.ir.precision.scaling import LEAST_INSIDE, MOST_INSIDE, OperandScaling
+from ipu_core.ir.precision.operand_scaling import LEAST_INSIDE, MOST_INSIDE, OperandScaling
 from ipu_core.ir.pytree import LEAF, PyTree
 from lowprec import float32 as FLOAT32
 from lowprec.checks import expect

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipu_core.ir.precision.operand_scaling import HOWS, NUMBER, READERS, OperandScaling, is_said, overridden
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, rules_of
-from ipu_core.ir.precision.scaling import HOWS, NUMBER, READERS, OperandScaling, is_said, overridden
 from lowprec import as_format
 
 SWITCHES = ("store_root", "running_mean", "unit_scaled")

@@ -12,7 +12,7 @@ from lowprec import FloatFormat
 TRUTHS = COMPARISONS | {"step"}
 
 
-def wishes(block: Block, default: Callable[[Equation], FloatFormat | None]) -> dict[Var, FloatFormat]:
+def pinned_formats(block: Block, default: Callable[[Equation], FloatFormat | None]) -> dict[Var, FloatFormat]:
     """The values that a forward conversion asked to be in a format, and those that follow, by value.
 
     A value that is computed from one in a wider format than its own is in that format: of an elementwise operation from

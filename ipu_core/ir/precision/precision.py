@@ -19,12 +19,12 @@ from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.passes.streaming import moments
 from ipu_core.ir.precision.amax_scales import with_scales
 from ipu_core.ir.precision.misspelt import meant, with_commas
+from ipu_core.ir.precision.operand_scaling import SCALINGS, difference
 from ipu_core.ir.precision.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.precision.retype import Retype, cast, input_formats
 from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.precision.scaled_products import scale_products
-from ipu_core.ir.precision.scaling import SCALINGS, difference
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from lowprec import aliases, formats
 from lowprec import bfloat16 as BFLOAT16
@@ -46,7 +46,7 @@ class Precision(RoleFormats):
         output: results of products.
         weights: the weights that are kept (master weights) and updated.
         gradient_sum: the sum of gradients over micro-batches.
-        first_moment, second_moment: the optimiser's stored moments.
+        first_moment, second_moment: the optimizer's stored moments.
         rounding: stochastic where the machine has it (see `PLAIN` in `ir.precision.role_formats`), to nearest even
             elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
@@ -56,7 +56,7 @@ class Precision(RoleFormats):
         promote: partial sums of products are added to float32 ones after at most so many products, which begin anew;
             None: as the order of each sum says.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
-            that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
+            that moves them into a half's range. Optimizers with a `scaled_state` of their own keep theirs.
         store_root: Adam's and LAMB's second moment is kept as its square root, which spans half as many powers of two.
         unit_scaled: the model is under unit scaling (see `unit_scale`): `TrainLoop`, `Predictor` and `compare` give its
             loss and scores the factors, unless they have them. `compare` begins weights with deviation 1, as

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
-from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
+from ipu_core.ir.bodies import carries_of, equations_of, fresh, regions_of, rewritten, with_body
 from ipu_core.ir.ops import INT32, OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.passes.schedule import dead_code
-from ipu_core.ir.precision.pinned import wishes
+from ipu_core.ir.precision.pinned import pinned_formats
 from ipu_core.ir.precision.role_formats import RoleFormats, Rule
 from ipu_core.ir.regions import Loop
 from lowprec import FloatFormat, Rounding, as_format, astype
@@ -88,7 +88,7 @@ class Retype:
         self.natives: dict[Var, Var] = {var: var for var in block.constants}
         self.versions: dict[tuple[Var, Format], Var] = {}
         self.owners: dict[Var, str | None] = {}
-        self.wishes = wishes(block, self._own_format)
+        self.pinned_formats = pinned_formats(block, self._own_format)
 
     def run(self) -> Block:
         """The typed Block."""
@@ -97,7 +97,7 @@ class Retype:
             if position < self.block.carried:
                 fmt = self._stored_format(var, self.block.outputs[position])
             inputs.append(self._typed(var, fmt))
-        for old, new in totals_of(self.block):
+        for old, new in carries_of(self.block):
             self._typed(old, self._stored_format(old, new))
         for whole, part in (pair for loop, _ in regions_of(self.block, Loop) for pair in loop.fed):
             self._typed(part, whole.type.format)
@@ -121,9 +121,9 @@ class Retype:
         if not isinstance(loop, Loop):
             raise NotImplementedError(f"no typing of {loop!r}")
         self.equations = body
-        totals = tuple((self._native(old), self._native(new)) for old, new in loop.totals)
+        carries = tuple((self._native(old), self._native(new)) for old, new in loop.carries)
         fed = tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)
-        return with_body(replace(equation, region=replace(loop, totals=totals, fed=fed)), body)
+        return with_body(replace(equation, region=replace(loop, carries=carries, fed=fed)), body)
 
     def _straight(self, equations: Sequence[Equation]) -> list[Equation]:
         self.equations = []
@@ -155,7 +155,7 @@ class Retype:
     def _rule(self, equation: Equation) -> Rule:
         """What the table says for an equation, or the function asked for."""
         rule = self.table.at(equation).rule(equation.role, equation.family)
-        asked = self.wishes.get(equation.output)
+        asked = self.pinned_formats.get(equation.output)
         if asked is None:
             return rule
         return Rule(asked, asked if asked.contains(rule.accumulate) else rule.accumulate, convert=False)

@@ -11,6 +11,7 @@ from typing import Any, Self
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS
+from ipu_core.ir.precision.operand_scaling import NOT_CAST, OperandScaling
 from ipu_core.ir.precision.overrides import SWITCHES
 from ipu_core.ir.precision.rules import (
     OF_COTANGENTS,
@@ -23,7 +24,6 @@ from ipu_core.ir.precision.rules import (
     ruled,
     rules_of,
 )
-from ipu_core.ir.precision.scaling import NOT_CAST, OperandScaling
 from lowprec import FloatFormat, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -125,7 +125,7 @@ class RoleFormats:
                 return Rule(self.second_moment, convert=False)
             case _, "gradient_sum":
                 return Rule(self.gradient_sum, convert=False)
-            case "optimiser", _:
+            case "optimizer", _:
                 return Rule(FLOAT32, convert=False)
             case _, "loss" | "norm" | "softmax":
                 return Rule(FLOAT32, convert=False)

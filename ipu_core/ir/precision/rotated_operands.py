@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Literal, Type, Var
 from ipu_core.ir.passes.appended import Appended
-from ipu_core.ir.precision.scaling import OperandScaling
+from ipu_core.ir.precision.operand_scaling import OperandScaling
 from lowprec import float32 as FLOAT32
 
 

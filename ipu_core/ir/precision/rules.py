@@ -21,7 +21,7 @@ from typing import Any
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import STRUCTURE
-from ipu_core.ir.precision.scaling import SCALINGS, OperandScaling, read
+from ipu_core.ir.precision.operand_scaling import SCALINGS, OperandScaling, read
 from lowprec import BlockFormat, FloatFormat, Rounding, as_format
 from lowprec.checks import expect
 from lowprec.values.rounding import NEAREST_EVEN, STOCHASTIC
@@ -164,7 +164,7 @@ def check_names(rules: Sequence[PrecisionRule], block: Block, parameters: Iterab
 
 
 def _are_moments(one: PrecisionRule, other: PrecisionRule) -> bool:
-    """Whether two rules are those of one that says "moments", of which some optimisers have one."""
+    """Whether two rules are those of one that says "moments", of which some optimizers have one."""
     pair = {one.field, other.field} == set(MOMENTS)
     return pair and (one.pattern, one.value) == (other.pattern, other.value)
 

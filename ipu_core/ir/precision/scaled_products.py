@@ -14,9 +14,9 @@ from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.amax_scales import STATE, extended, scale_of
+from ipu_core.ir.precision.operand_scaling import ElementFormat, OperandScaling
 from ipu_core.ir.precision.role_formats import RoleFormats, may_be_cast
 from ipu_core.ir.precision.rotated_operands import Rotations
-from ipu_core.ir.precision.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.regions import Loop
 from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
@@ -295,28 +295,28 @@ class _ScaledProducts(Appended):
         one = self.emit("slice", self.old_scales, start=(slot,), stop=(slot + 1,), step=(1,), **about)
         return self.emit("reshape", one, shape=(), **about)
 
-    def _together(self) -> Var:
+    def _all_amaxes(self) -> Var:
         """The amaxes of all tensors, one after another."""
         rows = [self.emit("reshape", amax, shape=(1,), family=SCALED) for amax in self.amaxes]
         return rows[0] if len(rows) == 1 else self.emit("concatenate", *rows, axis=0, family=SCALED)
 
     def _region(self, equation: Equation, body: list[Equation]) -> Equation:
-        """A loop; the amax of what it casts is the largest of all rounds."""
+        """A loop; the amax of what it casts is the largest of all iterations."""
         loop = equation.region
         if self.amaxes and isinstance(loop, Loop):
             self.equations, self.scaling = body, self.table.scaling or self.scaling
-            now = self._together()
+            now = self._all_amaxes()
             old = Var("total.amax", now.type)
             new = self.emit("maximum", old, now, family=SCALED)
             self.amaxes = [new]
-            equation = replace(equation, region=replace(loop, totals=(*loop.totals, (old, new))))
+            equation = replace(equation, region=replace(loop, carries=(*loop.carries, (old, new))))
         return with_body(equation, body)
 
     def _carrying(self, block: Block) -> Block:
         """The step with history and scales in its state: new amaxes come first, scales are those of the next step."""
         assert self.slots is not None
         steps, tensors = self.history.type.shape
-        amax = new = self.amaxes[0] if regions_of(block, Loop) else self._together()
+        amax = new = self.amaxes[0] if regions_of(block, Loop) else self._all_amaxes()
         history = self.emit("reshape", new, shape=(1, tensors), family=SCALED)
         if steps > 1:
             kept = self.emit("slice", self.history, start=(0, 0), stop=(steps - 1, tensors), step=(1, 1), family=SCALED)

@@ -10,10 +10,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.chip.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
-from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.liveness.lifetimes import lifetimes
-from ipu_core.ir.run.chains import Chain, only_inside, written_over
+from ipu_core.ir.run.fusions import Fusion, only_inside, written_over
 from lowprec.integers import ceil_div
 
 
@@ -22,11 +22,11 @@ class Buffers:
     """Arrays for the values of a Block.
 
     Attributes:
-        arrays: an array for every value, the same in every run. Of a value that only a chain reads there is a piece in
-            memory: its array begins there and goes on as if it were whole, for the chain, not to be read.
+        arrays: an array for every value, the same in every run. Of a value that only a fusion reads there is a piece in
+            memory: its array begins there and goes on as if it were whole, for the fusion, not to be read.
         bytes: bytes of the buffers that results share.
-        pieces: memory for the pieces of chains.
-        in_pieces: the values that only a chain reads.
+        pieces: memory for the pieces of fusions.
+        in_pieces: the values that only a fusion reads.
     """
 
     arrays: Mapping[Var, Array]
@@ -38,7 +38,7 @@ class Buffers:
 def allocate(
     block: Block,
     over: Mapping[Var, Var],
-    chains: Sequence[Chain] = (),
+    fusions: Sequence[Fusion] = (),
     whole: Collection[Var] = (),
     held: Mapping[Var, Array] | None = None,
 ) -> Buffers:
@@ -46,24 +46,24 @@ def allocate(
 
     Args:
         block: what is to be run.
-        over: values that are written over an input, or over the total of the round before.
-        chains: neighbours that are computed together. What one of more than one piece reads and writes lives until all
+        over: values that are written over an input, or over the total of the iteration before.
+        fusions: neighbours that are computed together. What one of more than one piece reads and writes lives until all
             its pieces are done.
-        whole: values that chains write whole into memory, where they stay until the chains that read them are done.
+        whole: values that fusions write whole into memory, where they stay until the fusions that read them are done.
         held: arrays that there are already, of inputs and constants.
     """
-    own, equations = (*inputs_of(block), *(old for old, _ in totals_of(block))), equations_of(block)
+    own, equations = (*inputs_of(block), *(old for old, _ in carries_of(block))), equations_of(block)
     arrays = dict(held or {})
     for var in (*own, *block.constants):
         if var not in arrays:
             arrays[var] = aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
             if var in block.constants:
                 arrays[var][...] = block.constants[var]
-    views, (in_pieces, piece_bytes) = lifetimes(block).views, _piece_places(block, chains, whole)
-    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in totals_of(block))))
-    given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
+    views, (in_pieces, piece_bytes) = lifetimes(block).views, _piece_places(block, fusions, whole)
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in carries_of(block))))
+    given = {new: old for fusion in fusions for new, old in written_over(block, fusion, kept).items()}
     homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
-    for var, (first, last) in _spans(block, [chain for chain in chains if chain.cut or whole]):
+    for var, (first, last) in _spans(block, [fusion for fusion in fusions if fusion.cut or whole]):
         if var not in over and var not in in_pieces:
             home = homes[var] = homes[given[var]] if var in given else var
             spans[home] = (spans[home][0], max(spans[home][1], last)) if home in spans else (first, last)
@@ -84,23 +84,23 @@ def allocate(
     return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
 
 
-def _spans(block: Block, together: Sequence[Chain]) -> Iterator[tuple[Var, tuple[int, int]]]:
-    """How long every result is needed: those that chains read or make, from their first to their last equation."""
+def _spans(block: Block, together: Sequence[Fusion]) -> Iterator[tuple[Var, tuple[int, int]]]:
+    """How long every result is needed: those that fusions read or make, from their first to their last equation."""
     known, equations = lifetimes(block), equations_of(block)
-    around = {position: chain for chain in together for position in range(chain.first, chain.last)}
+    around = {position: fusion for fusion in together for position in range(fusion.first, fusion.last)}
     for var in (equations[position].output for position in known.computing):
         first, last = known.span(var)
         begin, end = around.get(first), around.get(last)
         yield var, (begin.first if begin else first, end.last - 1 if end else last)
 
 
-def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
-    """Offsets of the values that only chains read, and bytes, of the memory for pieces; each chain has it all."""
+def _piece_places(block: Block, fusions: Sequence[Fusion], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
+    """Offsets of the values that only fusions read, and bytes, of the memory for pieces; each fusion has it all."""
     offsets, most = dict[Var, int](), 0
-    for chain in chains:
-        inside = [var for var in only_inside(block, chain) if var not in whole]
+    for fusion in fusions:
+        inside = [var for var in only_inside(block, fusion) if var not in whole]
         places, total = pack(
-            [chain.piece * var.type.nbytes // chain.rows for var in inside], [*map(lifetimes(block).span, inside)]
+            [fusion.piece * var.type.nbytes // fusion.rows for var in inside], [*map(lifetimes(block).span, inside)]
         )
         offsets |= zip(inside, places, strict=True)
         most = max(most, total)

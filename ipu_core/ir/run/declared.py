@@ -18,7 +18,7 @@ from ipu_core.ir.run.kernels import order_of
 from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
-from lowprec.sums.products import matmul
+from lowprec.sums.matmul import matmul
 from lowprec.sums.reduce import reduce_max, reduce_sum
 from lowprec.sums.scatter import scatter_add
 from lowprec.values.axes import fold

@@ -15,7 +15,7 @@ from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.regions import Branch, Loop, round_key
+from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.declared import declared
 from lowprec import Accumulation, Key
 from lowprec.checks import by_number, expect, shown
@@ -31,7 +31,7 @@ def run(
     lift: Callable[[Any, Format], Array],
     rule: Callable[[Equation, list[Any], int], Array],
 ) -> list[Array]:
-    """One walk over a Block: values lifted into an arithmetic, and a rule for every equation and round."""
+    """One walk over a Block: values lifted into an arithmetic, and a rule for every equation and iteration."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
     walk = _Walk({var: lift(value, var.type.format) for var, value in known}, lift, rule)
@@ -48,7 +48,7 @@ class _Walk:
     rule: Callable[[Equation, list[Any], int], Array]
 
     def compute(self, equations: Sequence[Equation], number: int) -> None:
-        """Adds the values of equations, in the round of a number."""
+        """Adds the values of equations, in the iteration of a number."""
         values = self.values
         for equation in equations:
             if equation.region is None:
@@ -61,12 +61,12 @@ class _Walk:
         values, body = self.values, region.body.equations
         match region:
             case Loop():
-                for old, _ in region.totals:
+                for old, _ in region.carries:
                     values[old] = self.lift(np.zeros(old.type.shape, np.float32), old.type.format)
                 for one in range(region.count):
                     values.update({part: region.part(part, values[whole], one) for whole, part in region.fed})
                     self.compute(body, one)
-                    values.update({old: values[new] for old, new in region.totals})
+                    values.update({old: values[new] for old, new in region.carries})
             case Branch():
                 if taken := bool(values[region.flag]):
                     self.compute(body, number)
@@ -107,12 +107,14 @@ def evaluate_flat(
     if step is None and any("operation" in e.params for e in equations_of(block)):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
-        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, step and round_key(step, n)))
+        return run(
+            block, inputs, lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, step and iteration_key(step, n))
+        )
     if step is None and any(e.arithmetic.stochastic for e in equations_of(block)):
         raise ValueError("this block rounds stochastically: give a key")
 
     def rule(equation: Equation, operands: list[Any], number: int) -> Array:
-        own = None if step is None or equation.draws is None else round_key(step, number).fold_in(equation.draws)
+        own = None if step is None or equation.draws is None else iteration_key(step, number).fold_in(equation.draws)
         return declared(equation, operands, own, orders.get(equation.number), control)
 
     return run(block, inputs, cast, rule)

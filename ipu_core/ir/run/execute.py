@@ -14,8 +14,8 @@ from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, steps_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
-from ipu_core.ir.run.chains import Chain, computed, runs_of_chains
-from ipu_core.ir.run.fused import bind_chains
+from ipu_core.ir.run.fused_calls import bind_fusions
+from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind
 from ipu_core.ir.run.steps import OF_STEP, Prepared, Steps
 from ipu_core.ir.verify import verify
@@ -26,8 +26,8 @@ from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
-"""Told of equations that are computed, of one in rounds each time: the equation, what it read, as that was before, and
-the array it wrote, which others will write over. Views of arrays are not computed."""
+"""Told of equations that are computed, in a loop each time: the equation, what it read, as that was before, and the
+array it wrote, which others will write over. Views of arrays are not computed."""
 
 Wrap = Callable[[BoundCall, Equation, Sequence[Any], Array], BoundCall]
 """Makes another call of a prepared one, its equation, the arrays it reads and the array it writes."""
@@ -97,15 +97,15 @@ class Executable:
         if unknown := sorted(orders.keys() - {e.number for e in equations_of(block)}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        runs: Sequence[Sequence[Chain]] = ()
+        runs: Sequence[Sequence[Fusion]] = ()
         if chained and wrap is None and not control.traps:
-            runs = runs_of_chains(block)
+            runs = runs_of_fusions(block)
         if told is None:
             over = {} if control.traps else in_place(block)
-            buffers = allocate(block, over, [chain for run in runs for chain in run])
+            buffers = allocate(block, over, [fusion for run in runs for fusion in run])
         else:
-            runs = [[chain] for run in runs for chain in run]  # the next writes over what is told of one
-            buffers = allocate(block, {}, [chain for (chain,) in runs], _seen(block, told), told.held)
+            runs = [[fusion] for run in runs for fusion in run]  # the next writes over what is told of one
+            buffers = allocate(block, {}, [fusion for (fusion,) in runs], _seen(block, told), told.held)
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[held]) for var, held in zip(block.inputs, inputs_of(block), strict=True)]
@@ -128,7 +128,7 @@ class Executable:
 
     def _prepared(
         self,
-        runs: Sequence[Sequence[Chain]],
+        runs: Sequence[Sequence[Fusion]],
         buffers: Buffers,
         orders: Mapping[int, Accumulation],
         control: FloatingPointControl,
@@ -141,8 +141,8 @@ class Executable:
             equation = equations[position]
             if position in first:
                 run = first[position]
-                call = bind_chains(block, run, buffers, orders, control)
-                made = [each for chain in run for _, each in computed(block, chain)]
+                call = bind_fusions(block, run, buffers, orders, control)
+                made = [each for fusion in run for _, each in computed(block, fusion)]
                 calls.append(Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside:
                 call = self._bind(equation, orders.get(equation.number), control)
@@ -171,7 +171,7 @@ class Executable:
         return telling
 
     def _here(self, observer: Observer | None) -> bool:
-        """Whether this one can run: its chains need the compiled backend, and it tells no observer."""
+        """Whether this one can run: its fusions need the compiled backend, and it tells no observer."""
         return self._told is not None or (observer is None and (not self._chained or pipeline.runs_here()))
 
     def _teller(self, among: Collection[int] | None) -> Executable:
@@ -196,8 +196,8 @@ class Executable:
         Args:
             inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass
                 for int32, Python numbers for values without axes.
-            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
-                of `round_key`.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in a loop
+                that of `iteration_key`.
             observer: told of equations.
             among: of which it is told, by their numbers; None: of all.
 

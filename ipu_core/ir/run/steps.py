@@ -1,4 +1,4 @@
-"""The steps of a Block as one call: prepared calls in turn, the body of a loop in rounds, that of a branch or not."""
+"""The steps of a Block as one call: prepared calls in turn, the body of a loop in iterations, that of a branch or not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Var
 from ipu_core.ir.bodies import Run, Step
-from ipu_core.ir.regions import Branch, Loop, round_key
+from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.buffers import write_back
 from ipu_core.ir.run.kernels import BoundCall
 from lowprec import Key
 
 Program = Callable[[Key], None]
-"""What runs with the key of the step, or of the round around it."""
+"""What runs with the key of the step, or of the iteration around it."""
 
 OF_STEP = -1
 
@@ -83,8 +83,8 @@ class Steps:
 
     def _loop(self, loop: Loop, body: Program) -> Program:
         arrays, given = self.arrays, self.given
-        totals = [arrays[old] for old, _ in loop.totals]
-        moves = write_back(totals, [arrays[new] for _, new in loop.totals])
+        totals = [arrays[old] for old, _ in loop.carries]
+        moves = write_back(totals, [arrays[new] for _, new in loop.carries])
 
         def run(key: Key) -> None:
             for total in totals:
@@ -92,7 +92,7 @@ class Steps:
             for number in range(loop.count):
                 for whole, part in loop.fed:
                     arrays[part][...] = loop.part(part, given[whole], number)
-                body(round_key(key, number))
+                body(iteration_key(key, number))
                 for to, source in moves:
                     np.copyto(to, source)
 

@@ -107,27 +107,27 @@ def _check_carried(block: Block) -> None:
             raise ValueError(f"the new value of {old} has shape {new.type.shape}, the old {old.type.shape}")
 
 
-def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> Any:
-    """Totals after several rounds of a function of them, from zeros: what is traced until then becomes a loop.
+def accumulated_over(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> Any:
+    """Totals after several iterations of a function of them, from zeros: what is traced until then becomes a loop.
 
     Args:
         body: from the totals before a round to those after it.
         fed: inputs of the traced function, which become parts: those of the Block hold `count` of them.
         like: arrays or values of the totals' shapes, nested as they are.
-        count: how many rounds.
+        count: how many iterations.
 
     Raises:
-        ValueError: there are rounds already, or a total becomes a number.
+        ValueError: there is a loop already, or a total becomes a number.
     """
     leaves, tree = flatten(like)
     inputs = [x for x in flatten(fed)[0] if isinstance(x, Traced)]
     builder = builder_of(inputs)
     if builder is None:
-        raise ValueError("rounds are for a function that is traced")
+        raise ValueError("iterations are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
     after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
     if any(equation.region is not None for equation in builder.equations):
-        raise ValueError("only one loop of rounds can be in a function that is traced")
+        raise ValueError("only one loop of iterations can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
     pairs = tuple((_whole(x.node, count), x.node) for x in inputs)
     builder.wholes = {part: whole for whole, part in pairs}
@@ -137,13 +137,13 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
 
 
 def _whole(part: Var, count: int) -> Var:
-    """The input that holds the parts of all rounds."""
+    """The input that holds the parts of all iterations."""
     rows, *shape = part.type.shape
     return Var(part.name, Type((count * rows, *shape), part.type.format))
 
 
 def _kept(builder: Builder, new: Atom, old: Var) -> Var:
-    """A total after a round; one that stays as it is by an equation of its own.
+    """A total after an iteration; one that stays as it is by an equation of its own.
 
     Raises:
         ValueError: it is a number.

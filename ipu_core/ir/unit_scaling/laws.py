@@ -139,7 +139,7 @@ def of_one(function: Callable[..., Any], operands: Sequence[Law | float]) -> Law
     return Law(np.where(finite, values, 0.0), weights / max(weights.sum(), 1e-300))
 
 
-def together(function: Callable[..., Any], laws: Sequence[Law | float]) -> tuple[Law, list[float]]:
+def combined(function: Callable[..., Any], laws: Sequence[Law | float]) -> tuple[Law, list[float]]:
     """The law of a function of independent numbers, and the root mean square of its derivative by each."""
     own = [i for i, law in enumerate(laws) if isinstance(law, Law)]
 

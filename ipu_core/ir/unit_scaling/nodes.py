@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.ops import ELEMENTWISE, SCALES, STRUCTURE
-from ipu_core.ir.precision.loss_chain import LOSS
+from ipu_core.ir.precision.loss_tail import LOSS
 
 REGIONS = ("norm", "softmax", LOSS)
 """Families whose equations are left as they are, one operation as far as they hang together."""

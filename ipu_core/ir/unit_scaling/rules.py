@@ -11,9 +11,9 @@ from ipu_core.ir.exact import EXACT
 from ipu_core.ir.ops import ELEMENTWISE, PRODUCTS, STRUCTURE
 from ipu_core.ir.unit_scaling.additions import add, mix
 from ipu_core.ir.unit_scaling.functions import LINEAR, drops, function_of_one, is_taken_up
-from ipu_core.ir.unit_scaling.laws import Law, normal, of_array, rounded, together
+from ipu_core.ir.unit_scaling.laws import Law, combined, normal, of_array, rounded
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
-from ipu_core.ir.unit_scaling.products import conv2d, dot
+from ipu_core.ir.unit_scaling.product_laws import conv2d, dot
 from ipu_core.ir.unit_scaling.regions import region
 from ipu_core.ir.unit_scaling.results import Results, Rules
 
@@ -145,7 +145,7 @@ def _elementwise(results: Results, equation: Equation, node: Node) -> None:
             results.grow(node, var, 1.0)
         results.give(equation, normal())
         return
-    law, slopes = together(EXACT[equation.op], laws)
+    law, slopes = combined(EXACT[equation.op], laws)
     for x, slope in zip(equation.inputs, slopes, strict=True):
         if isinstance(x, Var):
             results.grow(node, x, slope if math.isfinite(slope) and slope > 0 else 1.0)

@@ -11,7 +11,7 @@ from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.passes.autodiff import gradient_edges, needed_values
 from ipu_core.ir.passes.scale_check import arriving
 from ipu_core.ir.passes.schedule import dead_code
-from ipu_core.ir.precision.loss_chain import LOSS, as_loss
+from ipu_core.ir.precision.loss_tail import LOSS, as_loss
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.traced import TracedArray

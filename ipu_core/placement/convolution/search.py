@@ -16,7 +16,7 @@ from lowprec.integers import ceil_div
 
 MOST_CUTS: Final = 12  # candidates along an axis
 MOST_TURNS: Final = (256, 64, 64)  # pieces in time: of the images that are seen, of the outputs, of the parts
-TOGETHER: Final = 32  # cuts over tiles for which cuts in time are costed at a time
+CANDIDATES: Final = 32  # cuts over tiles for which cuts in time are costed at a time
 
 
 def search(problem: PlacementProblem[Convolution], memory: int) -> ConvPlacement:
@@ -105,8 +105,8 @@ def _with_pieces(
 ) -> _Best | None:
     """The best candidate with blocks cut in time, if it is better than the `best` so far, else that."""
     order = np.argsort(bound, kind="stable")
-    for start in range(0, order.size, TOGETHER):
-        some = order[start : start + TOGETHER]
+    for start in range(0, order.size, CANDIDATES):
+        some = order[start : start + CANDIDATES]
         if best is not None and bound[some[0]] >= best.cycles:
             break
         wide, turns = _with_turns(problem, _at(over, some))

@@ -21,7 +21,7 @@ from lowprec.integers import ceil_div
 AXIS_CUTS: Final = 48  # cuts tried along one axis
 TURNS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)  # cuts in time tried along one axis
 MOST_TURNS: Final = Cuts(1, TURNS[-1], TURNS[-1], 1)
-TOGETHER: Final = 48  # cuts over tiles for which cuts in time are costed at a time
+CANDIDATES: Final = 48  # cuts over tiles for which cuts in time are costed at a time
 
 
 class Found(NamedTuple):
@@ -64,8 +64,8 @@ def _with_turns(problem: PlacementProblem[Product], whole: Costed, best: Found |
     crowded, bound = crowded[inside], bound[inside]
     least = least_memory(problem, picked(whole.candidates, whole.cycles.shape, crowded)._replace(turns=MOST_TURNS))
     order = np.argsort(bound, kind="stable")
-    for start in range(0, order.size, TOGETHER):
-        some = order[start : start + TOGETHER]
+    for start in range(0, order.size, CANDIDATES):
+        some = order[start : start + CANDIDATES]
         if best is not None and bound[some[0]] >= best.cycles:
             break
         if not (some := some[least[some] <= memory]).size:

@@ -262,7 +262,7 @@ class Run:
             each.restore(state)
 
 
-class Intake:
+class BatchInputs:
     """Brings batches to the formats and shapes that a step was traced with.
 
     Args:

@@ -63,7 +63,7 @@ class Adam(Common):
                 raise ValueError(f"{own}: {field} must be positive, not {getattr(self, field)!r}")
 
     def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
-        """The optimiser whose moments are kept as a precision says, unless its own `scaled_state` does."""
+        """The optimizer whose moments are kept as a precision says, unless its own `scaled_state` does."""
         own = self.scaled_state is not None
         return self if own else replace(self, precision_scale=scaled_state, store_root=self.store_root or store_root)
 
@@ -100,7 +100,7 @@ class Adam(Common):
 
     def _correct(self, q: Value, b: float) -> Value:
         """1 - b^t from 1 - b^(t-1), without cancellation."""
-        with scope(q, role="optimiser"):
+        with scope(q, role="optimizer"):
             return apply("scaled_add", 1 - b, q, b)
 
     def _direction(self, name: str, w: Value, m: Value, v: Value, corrections: list[Value]) -> Value:

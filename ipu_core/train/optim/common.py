@@ -1,4 +1,4 @@
-"""What all optimisers share: parameter groups, clipping, checks, and the equations that write weights and moments."""
+"""What all optimizers share: parameter groups, clipping, checks, and the equations that write weights and moments."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Rate = float | Callable[[int], float]
 Change = Callable[..., Value]
 
 
-class Optimiser(Protocol):
-    """What a training step needs of an optimiser: one of your own is any object with these three.
+class Optimizer(Protocol):
+    """What a training step needs of an optimizer: one of your own is any object with these three.
 
     It is traced once, with NumPy's functions and operators, in float32 whatever the precision; a new weight is then
     rounded as the precision says, and counted as an update: `w + (new - w)`, or the equation itself where `write` made
@@ -88,7 +88,7 @@ class Group:
     Attributes:
         pattern: of the names, as file names are matched: "*.bias", "layers.0.*", "embedding".
         lr: factor on the learning rate.
-        decay: their weight decay, whatever the optimiser's `exclude` says; None: the optimiser's own.
+        decay: their weight decay, whatever the optimizer's `exclude` says; None: the optimizer's own.
         frozen: they stay as they are, and have no moments.
 
     Raises:
@@ -129,7 +129,7 @@ def rate_of(rate: Rate, step: int) -> np.float32:
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The fields of every optimiser that are given by name.
+    """The fields of every optimizer that are given by name.
 
     Attributes:
         groups: parameters with a learning rate or decay of their own, or frozen.
@@ -160,7 +160,7 @@ class Common:
                 check(f"{own}: {field}", bound, float(np.finfo(np.float32).tiny), float("inf"))
 
     def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
-        """The optimiser that keeps its moments as a precision asks for, if it can and says nothing itself."""
+        """The optimizer that keeps its moments as a precision asks for, if it can and says nothing itself."""
         return self
 
     def group(self, name: str) -> Group:
@@ -203,7 +203,7 @@ class Common:
         by_value = functools.partial(_clip, self.clip_value)
         if self.clip_norm is None or not known:
             return by_value
-        with scope(known, role="optimiser"):
+        with scope(known, role="optimizer"):
             squares = [reduce_sum(apply("square", by_value(g))) for g in known]
             norm = apply("sqrt", functools.reduce(lambda a, b: elementwise("add", a, b), squares))
             bound = self.clip_norm
@@ -237,12 +237,12 @@ class Common:
         leaves, tree = flatten(params)
         kept = (*moments, "compensation") if self.kahan else moments
         columns = [_by_name(state[key]) for key in kept]
-        with scope(lr, role="optimiser"):
+        with scope(lr, role="optimizer"):
             minus = elementwise("negative", lr)
         results = []
         for name, w, g in zip(paths(tree), leaves, flatten(gradients)[0], strict=True):
             group = self.group(name)
-            with scope((w, g), role="optimiser", parameter=name):
+            with scope((w, g), role="optimizer", parameter=name):
                 if group.frozen:
                     results.append((write(w, w, 0.0), *(None for _ in kept)))
                     continue

@@ -11,7 +11,7 @@ from ipu_core.train.optim.common import Group
 def mup_groups(loss: UnitScaled, params: Any, *others: Any) -> tuple[Group, ...]:
     """Learning rates by parameter for Adam and AdamW, with which the best one is the same at every width.
 
-    Beside the learning rate of the optimiser: 1 / sqrt(inputs) for the weights of products, 1 / sqrt(width) for tables
+    Beside the learning rate of the optimizer: 1 / sqrt(inputs) for the weights of products, 1 / sqrt(width) for tables
     of vectors, 1 for the last product's weights, for biases and the scales of norms; and for weights in a residual
     branch 1 / sqrt(residual branches) more (the paper's table 2 and appendix G, as its library has it).
 

@@ -44,8 +44,8 @@ def test_every_operation_is_billed_as_its_vertices(name: str, monkeypatch: pytes
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "shared": {"share": True},
-    "streamed": {"streamed": ("params.*", "optimiser.*")},
-    "overlapped": {"streamed": ("params.*", "optimiser.*"), "overlap": True, "share": True},
+    "streamed": {"streamed": ("params.*", "optimizer.*")},
+    "overlapped": {"streamed": ("params.*", "optimizer.*"), "overlap": True, "share": True},
     "several steps": {"steps_per_call": 3, "share": True},
 }
 

@@ -310,7 +310,7 @@ def test_the_program_runs_many_times_beside_the_users_own(spec: str) -> None:
     engine.run(0)
     np.testing.assert_array_equal(engine.read(x), after(Key(2).fold_in(0), 3))
     engine.write(x, values)
-    engine.run(1)  # twice in one round: the same bits
+    engine.run(1)  # twice in one iteration: the same bits
     once = execute(block, values, key=Key(2).fold_in(1).fold_in(5)) / np.asarray(2, fmt)
     np.testing.assert_array_equal(
         engine.read(x), execute(block, once, key=Key(2).fold_in(1).fold_in(5)) / np.asarray(2, fmt)

@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Call]] = {
     "no array": (TypeError, "must give arrays or numbers", add(lambda x: "x")),
     "an operation": (TypeError, "operation must be an integer", add(operation="3")),
     "a negative operation": (ValueError, "operation must be an integer of at least 0", add(operation=-3)),
-    "the number of a round": (ValueError, "operation must be an integer of at most 4294967295", add(operation=1 << 32)),
+    "an iteration's number": (ValueError, "operation must be an integer of at most 4294967295", add(operation=1 << 32)),
     "orders of nothing": (ValueError, "no products or sums of the block", add(accumulations={0: Accumulation()})),
     "a name": (TypeError, "name must be a str", add(name=3)),
     "temporary": (TypeError, "temporary must be True or False", add(temporary=1)),

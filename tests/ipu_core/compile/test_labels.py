@@ -17,7 +17,7 @@ def test_names_of_a_step() -> None:
     arrays = {"x": np.ones((5, 3), np.float32), "y": np.ones((5, 2), np.float32)}
     block = step_block(loss, Adam(bias_correction=False), {"w": np.ones((3, 2), np.float32)}, arrays)
     assert list(state_names(block).values()) == [
-        "state.optimiser.first_moment.w", "state.optimiser.second_moment.w", "w",
+        "state.optimizer.first_moment.w", "state.optimizer.second_moment.w", "w",
     ]  # fmt: skip
     names = value_names(block)
     assert [names[var] for var in block.inputs[block.carried :]] == ["input.batch.x", "input.batch.y", "input.lr"]

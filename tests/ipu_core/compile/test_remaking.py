@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_core import AdamW, Target, TrainLoop
-from ipu_core.compile.schedule.recompute import cycles_again, remade, temporaries
+from ipu_core.compile.schedule.recompute_share import cycles_again, recomputed_share, temporaries
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.ir.block import Block
 from ipu_core.ir.passes.recompute import recompute
@@ -71,7 +71,7 @@ def test_the_same_bits() -> None:
 def test_no_more_is_made_again_than_a_share_asks_for() -> None:
     block = step(AdamW(0.1), "fp16.16/stochastic", size=Size(width=48, layers=2, heads=2, context=32))
     before = temporaries(block, TARGET)
-    found = {share: remade(block, TARGET, share, ORDER) for share in (0.9, 0.75)}
+    found = {share: recomputed_share(block, TARGET, share, ORDER) for share in (0.9, 0.75)}
     assert all(temporaries(new, TARGET) <= share * before for share, new in found.items())
     made = [copies(new) for new in (*found.values(), recompute(block))]
     assert 0 < made[0] < made[1] < made[2]
@@ -82,12 +82,12 @@ def test_the_order_alone_is_enough_where_it_is() -> None:
     ordered = ORDER(block)
     share = temporaries(ordered, TARGET) / temporaries(block, TARGET)
     assert share < 1
-    assert numbers(remade(block, TARGET, share, ORDER)) == numbers(ordered)
+    assert numbers(recomputed_share(block, TARGET, share, ORDER)) == numbers(ordered)
 
 
 def test_all_is_made_again_where_no_price_is_low_enough() -> None:
     block = step(AdamW(0.1), "fp32.32")
-    assert numbers(remade(block, TARGET, 0.01, ORDER)) == numbers(ORDER(recompute(block)))
+    assert numbers(recomputed_share(block, TARGET, 0.01, ORDER)) == numbers(ORDER(recompute(block)))
 
 
 @pytest.mark.parametrize("precision", first(1, ["fp16.16/stochastic", "fp32.32"]))
@@ -112,7 +112,7 @@ def test_what_is_no_share_is_refused(given: Any) -> None:
 def test_of_layers_that_are_alike_no_more_are_made_again_than_it_takes(share: float) -> None:
     """They would all change at one price: a second one goes back through the forward part as far as is needed."""
     block = step(AdamW(0.1), "fp16.16/stochastic", size=Size(width=48, layers=4, heads=2, context=32))
-    made = [e.layer or "" for e in remade(block, TARGET, share, ORDER).equations if e.drawn is not None]
+    made = [e.layer or "" for e in recomputed_share(block, TARGET, share, ORDER).equations if e.drawn is not None]
     counts = [sum(name.startswith(f"blocks.{layer}.") for name in made) for layer in range(4)]
     assert counts == sorted(counts)
     assert counts[0] < counts[3]

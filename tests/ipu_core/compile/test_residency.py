@@ -23,7 +23,7 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
 from ipu_core.train.step import step_block
 
 TOKENS = np.arange(BATCH * (LENGTH + 1)).reshape(BATCH, -1) * 3 % WORDS
@@ -37,14 +37,14 @@ def loss(params: Any, batch: Any) -> Any:
     return nn.softmax_cross_entropy(x @ params[-1]["w"] + params[-1]["b"], y)
 
 
-def perceptron(precision: str, optimiser: Optimiser, layers: tuple[int, ...], batch: int = 8) -> Block:
+def perceptron(precision: str, optimizer: Optimizer, layers: tuple[int, ...], batch: int = 8) -> Block:
     """A training step of these widths; its arrays take no memory."""
     zero = np.float32(0)
     params = [
         {"w": np.broadcast_to(zero, (m, n)), "b": np.broadcast_to(zero, (n,))} for m, n in itertools.pairwise(layers)
     ]
     x, y = np.zeros((batch, layers[0]), np.float32), np.zeros(batch, np.int32)
-    return Precision.parse(precision).apply(step_block(loss, optimiser, params, (x, y)))
+    return Precision.parse(precision).apply(step_block(loss, optimizer, params, (x, y)))
 
 
 def needed(block: Block, target: Target) -> OutOfTileMemory:
@@ -55,12 +55,12 @@ def needed(block: Block, target: Target) -> OutOfTileMemory:
 
 
 @pytest.mark.parametrize(
-    "optimiser", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(), Lamb()], ids=["sgd", "momentum", "adam", "lamb"]
+    "optimizer", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(), Lamb()], ids=["sgd", "momentum", "adam", "lamb"]
 )
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.32", "fp16.16/stochastic"])
-def test_no_more_is_counted_than_the_engine_needs(precision: str, optimiser: Optimiser) -> None:
+def test_no_more_is_counted_than_the_engine_needs(precision: str, optimizer: Optimizer) -> None:
     for target in (FEW, Target("gc200")):
-        block = perceptron(precision, optimiser, (64, 300, 10))
+        block = perceptron(precision, optimizer, (64, 300, 10))
         machine = Machine(lower(block, plan(block, target)), allow_out_of_memory=True)
         counted = needed(block, target).needed
         peak = machine.engine.memory.peak_bytes
@@ -188,7 +188,7 @@ def test_an_output_that_is_read_later_lives_on_behind_that() -> None:
 
 def test_activations_in_streaming_memory_have_to_fit_there() -> None:
     block = streaming(perceptron("fp32.32", Sgd(0.1), (64, 300, 10)), "relu")
-    (var,) = block.stashed
+    (var,) = block.offloaded
     size = 4 * var.type.size
     check_room(block, Target("gc200", streaming_memory=size))
     with pytest.raises(OutOfStreamingMemory, match=f"{size:,}"):

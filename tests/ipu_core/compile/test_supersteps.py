@@ -27,7 +27,7 @@ from ipu_core.ir.verify import verify
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Lamb, Optimizer, Sgd
 from ipu_core.train.step import step_block
 
 CONTEXT, FEW = 8, Target("gc200", tiles=24)
@@ -47,7 +47,7 @@ def rows(count: int) -> tuple[Any, Any]:
     return text, text[:, ::-1].copy()
 
 
-def step(layers: int, optimizer: Optimiser, precision: str, **more: Any) -> Block:
+def step(layers: int, optimizer: Optimizer, precision: str, **more: Any) -> Block:
     """A step of that model, in order."""
     block = step_block(loss, optimizer, initial(layers), rows(4), **more)
     typed = Precision.parse(precision).apply(block)
@@ -58,7 +58,7 @@ STEPS: dict[str, Callable[[int], Block]] = {
     "adamw": lambda n: step(n, AdamW(0.1, clip_norm=1.0), "fp16.16/stochastic"),
     "guarded rounds": lambda n: step(n, Adam(0.1), "fp16.16/stochastic", micro_batches=2, scaled=True),
     "streamed": lambda n: step(n, Lamb(0.1), "mlperf-bert"),
-    "all streamed": lambda n: streaming(step(n, Lamb(0.1), "fp32.32"), ["params.*", "optimiser.*_moment.*"]),
+    "all streamed": lambda n: streaming(step(n, Lamb(0.1), "fp32.32"), ["params.*", "optimizer.*_moment.*"]),
     "lamb": lambda n: step(n, Lamb(0.1), "fp32.32"),
 }
 QUICK = list(STEPS)[:4]
@@ -134,11 +134,11 @@ def test_activations_in_streaming_memory_are_computed_and_read_alone() -> None:
     block = scheduled(streaming(typed, "blocks"), FEW)
     views, (new, together) = lifetimes(block).views, shared(block, plan(block, FEW))
     joined = {number for group in together for number in group}
-    touched = {e.number for e in block.equations if {views[v].root for v in (e.output, *e.operands)} & block.stashed}
+    touched = {e.number for e in block.equations if {views[v].root for v in (e.output, *e.operands)} & block.offloaded}
     assert len(touched) > 20
     assert len(joined) > 20
     assert not touched & joined
-    assert new.stashed == block.stashed
+    assert new.offloaded == block.offloaded
 
 
 def test_the_bits_are_the_same(built: Built) -> None:

@@ -12,9 +12,9 @@ from ipu_core.diagnose.measure import (
     HISTOGRAM_OF,
     LOWEST,
     binades,
+    is_rounded,
     looked_at,
     measured,
-    rounds,
     spread,
     terms,
     truth_values,
@@ -133,7 +133,7 @@ def test_underflow_is_what_is_zero_and_would_not_be(name):
     given = [x if isinstance(x, float) or x.dtype.kind == "i" else x.astype(np.float64) for x in inputs]
     ideal = np.asarray(exact(op, given, params))
     result = np.asarray(astype(ideal, "float16"))
-    seen = measured(made, inputs, result, rounds(made))
+    seen = measured(made, inputs, result, is_rounded(made))
     lost = int(((result == 0) & (ideal != 0)).sum())
     assert (result == 0).sum() <= max(FEWEST, AGAIN // terms(made))
     assert seen.underflow == lost > 0
@@ -189,11 +189,11 @@ def test_overflow_and_saturation_are_what_would_be_finite_and_what_would_be_larg
 def test_what_never_rounds_is_not_computed_again():
     x = half(20)
     relu, choice = equation("relu", (x,), (20,), "float16"), equation("maximum", (x, x), (20,), "float16")
-    assert not rounds(relu)
-    assert not rounds(choice)
-    assert rounds(equation("add", (x, x), (20,), "float16"))
-    assert rounds(equation("convert", (x,), (20,), "float8_e5m2"))
-    assert not rounds(equation("convert", (x,), (20,), "float32"))
+    assert not is_rounded(relu)
+    assert not is_rounded(choice)
+    assert is_rounded(equation("add", (x, x), (20,), "float16"))
+    assert is_rounded(equation("convert", (x,), (20,), "float8_e5m2"))
+    assert not is_rounded(equation("convert", (x,), (20,), "float32"))
     assert truth_values(equation("greater", (x, x), (20,), "float16"))
     assert not truth_values(relu)
 

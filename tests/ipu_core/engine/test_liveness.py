@@ -49,7 +49,7 @@ def test_a_value_read_in_every_round_lives_all_round_the_loop() -> None:
 
 
 def test_a_value_carried_from_the_end_of_a_round_to_the_next_ones_start_lives_between() -> None:
-    """Written last and read first: nothing inside one round would keep it."""
+    """Written last and read first: nothing inside one iteration would keep it."""
     steps = [step(writes="a"), step(reads="a", writes="b"), step(reads="b", writes="a")]
     body = Series((Leaf(1), Leaf(2)))
     assert live(Series((Leaf(0), Loop(3, body))), steps) == ["a", "ab", "ab"]

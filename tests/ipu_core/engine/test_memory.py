@@ -116,7 +116,7 @@ def test_loops_carry_what_the_next_round_needs() -> None:
     a, b, c = (g.variable(name) for name in "abc")
     into, body = g.move(x, a), [g.move(a, b), g.move(b, c), g.move(c, y)]
     assert g.account(Sequence(into, *body))["temporaries"] == 32
-    assert g.account(Sequence(into, Repeat(3, Sequence(*body))))["temporaries"] == 48  # a is read in every round
+    assert g.account(Sequence(into, Repeat(3, Sequence(*body))))["temporaries"] == 48  # a is read in every iteration
     assert g.account(Sequence(Repeat(3, Sequence(into, *body))))["temporaries"] == 32
 
 
@@ -125,7 +125,7 @@ def test_a_value_made_in_one_round_lives_until_the_next_reads_it() -> None:
     x, y = g.variable("x", temporary=False), g.variable("y", temporary=False)
     a, b, c = (g.variable(name) for name in "abc")
     into, chain = g.move(x, a), [g.move(x, b), g.move(b, c), g.move(c, y)]
-    carried = [*chain, g.move(a, y), g.move(x, a)]  # read, then made anew for the round after
+    carried = [*chain, g.move(a, y), g.move(x, a)]  # read, then made anew for the iteration after
     dead = [g.move(x, a), g.move(a, y), *chain]
     assert g.account(Sequence(into, Repeat(3, Sequence(*carried))))["temporaries"] == 48
     assert g.account(Sequence(Repeat(3, Sequence(*dead))))["temporaries"] == 32

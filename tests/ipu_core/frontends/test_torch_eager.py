@@ -172,7 +172,7 @@ class Tied(nn.Module):
 def test_a_parameter_that_only_the_module_itself_writes_to_is_refused() -> None:
     module = Tied()
     before = module.linear.bias.detach().clone()
-    with pytest.raises(NotCovered, match=r"writes to its parameter linear\.bias, beside the optimiser"):
+    with pytest.raises(NotCovered, match=r"writes to its parameter linear\.bias, beside the optimizer"):
         from_torch(module, (torch.randn(3, 4),))
     assert torch.equal(module.linear.bias, before)
 

@@ -1,4 +1,4 @@
-"""torch's optimisers as settings: the same weights after several steps."""
+"""torch's optimizers as settings: the same weights after several steps."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_settings_without_a_counterpart_are_refused(make: Any, words: str) -> No
         from_torch_optimizer(model, make(module))
 
 
-def test_parameters_of_the_loss_are_trained_where_the_optimiser_has_them() -> None:
+def test_parameters_of_the_loss_are_trained_where_the_optimizer_has_them() -> None:
     class Warm(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

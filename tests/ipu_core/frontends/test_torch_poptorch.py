@@ -274,7 +274,7 @@ def test_weights_of_the_module_and_of_the_machine() -> None:
     model.compile(x, labels)
     assert (model.isCompiled(), model.isAttachedToDevice(), model.loop.step) == (True, True, 0)
     first = float(model(x, labels)[1])
-    moments = {name: array for name, array in model.loop.arrays().items() if name.startswith("optimiser")}
+    moments = {name: array for name, array in model.loop.arrays().items() if name.startswith("optimizer")}
     begin = copy.deepcopy(module.state_dict())
     with torch.no_grad():
         module.model[0].weight.zero_()
@@ -320,7 +320,7 @@ def test_latency_is_the_account_s() -> None:
         (True, {"first": "half"}, {"first_moment": "float16", "second_moment": "float32"}),
     ],
 )
-def test_precisions_are_what_module_options_and_optimiser_say(
+def test_precisions_are_what_module_options_and_optimizer_say(
     half: bool, given: dict[str, Any], words: dict[str, Any]
 ) -> None:
     module, x, labels = perceptron()
@@ -350,7 +350,7 @@ def test_precisions_are_what_module_options_and_optimiser_say(
     assert {x.dtype for x in module.parameters()} == {torch.float16 if half else torch.float32}
 
 
-def test_optimisers_are_torch_s_with_what_poptorch_adds() -> None:
+def test_optimizers_are_torch_s_with_what_poptorch_adds() -> None:
     module, x, labels = perceptron()
     for make, wanted in (
         (lambda p: poptorch.optim.SGD(p, 0.1, momentum=0.9, max_grad_norm=0.5), {"momentum": 0.9, "clip_norm": 0.5}),
@@ -378,7 +378,7 @@ def test_moments_and_weights_go_off_the_chip() -> None:
     options = poptorch.Options()
     options.TensorLocations.setOptimizerLocation(away)
     found = list(options.TensorLocations.streamed({"a": 24, "b": 8}))
-    assert found == ["optimiser.*.a"]
+    assert found == ["optimizer.*.a"]
     peaks = []
     for given in (options, poptorch.Options()):
         model = poptorch.trainingModel(module, given, poptorch.optim.Adam(module.parameters(), 0.01))

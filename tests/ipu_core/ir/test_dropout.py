@@ -12,7 +12,7 @@ from ipu_core.compile.machine import Machine
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import closed, equations_of, with_body
 from ipu_core.ir.passes.autodiff import value_and_grad
-from ipu_core.ir.regions import Loop, round_key
+from ipu_core.ir.regions import Loop, iteration_key
 from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.ir.run.execute import Executable, execute
 from ipu_core.ir.trace.tracing import trace
@@ -118,7 +118,7 @@ def alone(block: Block) -> Block:
 
 
 def test_micro_batches_have_masks_of_their_own() -> None:
-    """One equation draws them, from the key of each round."""
+    """One equation draws them, from the key of each iteration."""
     ones = np.ones((16, 20), np.float32)
     seen: list[bytes] = []
 
@@ -129,11 +129,11 @@ def test_micro_batches_have_masks_of_their_own() -> None:
     assert len(masks(block)) == 1
     for number in range(4):
         one = alone(block)
-        out = evaluate(one, {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones[:4], 1.0,
-                       key=round_key(Key(3), number))  # fmt: skip
+        out = evaluate(one, {"params": {"w": np.zeros(20)}, "optimizer": {}}, ones[:4], 1.0,
+                       key=iteration_key(Key(3), number))  # fmt: skip
         seen.append(out[0]["params"]["w"].tobytes())
     assert len(set(seen)) == 4
-    whole = evaluate(block, {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones, 1.0, key=3)
+    whole = evaluate(block, {"params": {"w": np.zeros(20)}, "optimizer": {}}, ones, 1.0, key=3)
     np.testing.assert_allclose(whole[0]["params"]["w"], np.sum([np.frombuffer(part) for part in seen], axis=0))
 
 

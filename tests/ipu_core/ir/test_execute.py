@@ -89,10 +89,10 @@ def loss(params, batch):
     return nn.softmax_cross_entropy(nn.mlp(params, batch[0], nn.gelu), batch[1])
 
 
-def typed_step(spec, optimiser):
+def typed_step(spec, optimizer):
     precision = Precision.parse(spec)
-    block = precision.apply(step_block(loss, optimiser, PARAMS, BATCH))
-    return block, flatten(precision.cast_state(block, initial_state(PARAMS, optimiser)))[0]
+    block = precision.apply(step_block(loss, optimizer, PARAMS, BATCH))
+    return block, flatten(precision.cast_state(block, initial_state(PARAMS, optimizer)))[0]
 
 
 @pytest.mark.parametrize("spec", [name + "/" + r for name in PRESETS for r in ("nearest", "stochastic")])
@@ -108,13 +108,13 @@ def test_training_steps_are_declared_bit_for_bit(spec):
         declared = declared[:-1]
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam()])
-def test_float32_follows_the_ideal_for_50_steps(optimiser):
-    block, state = typed_step("fp32.32", optimiser)
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam()])
+def test_float32_follows_the_ideal_for_50_steps(optimizer):
+    block, state = typed_step("fp32.32", optimizer)
     ideal, program = list(state), Executable(block)
     for step in range(50):
-        *state, value = program.run([*state, *BATCH, 0.1 if isinstance(optimiser, Sgd) else 0.01], step)
-        *ideal, wanted = evaluate(block, [*ideal, *BATCH, 0.1 if isinstance(optimiser, Sgd) else 0.01])
+        *state, value = program.run([*state, *BATCH, 0.1 if isinstance(optimizer, Sgd) else 0.01], step)
+        *ideal, wanted = evaluate(block, [*ideal, *BATCH, 0.1 if isinstance(optimizer, Sgd) else 0.01])
         assert value == pytest.approx(wanted, rel=1e-4)
     assert value < 0.8
 
@@ -130,9 +130,9 @@ def test_runs_are_repeatable_and_outputs_are_new_arrays():
     assert any((a != b).any() for a, b in zip(other, kept, strict=True))
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(), Adam()])
-def test_steps_go_on_from_the_state_that_is_held(optimiser):
-    block, state = typed_step("fp16.16/stochastic", optimiser)
+@pytest.mark.parametrize("optimizer", [Sgd(), Adam()])
+def test_steps_go_on_from_the_state_that_is_held(optimizer):
+    block, state = typed_step("fp16.16/stochastic", optimizer)
     program, held = Executable(block), Executable(block)
     held.write(state)
     for step in range(4):
@@ -288,11 +288,11 @@ def test_a_step_allocates_no_arrays():
         )
         return nn.softmax_cross_entropy(nn.layer_norm(y, params["weight"][0], params["weight"][1]), batch[1])
 
-    precision, optimiser = Precision.parse("fp16.16/stochastic"), Adam()
-    block = precision.apply(step_block(model, optimiser, params, batch))
+    precision, optimizer = Precision.parse("fp16.16/stochastic"), Adam()
+    block = precision.apply(step_block(model, optimizer, params, batch))
     assert {"pad", "gather", "scatter_add", "concatenate", "one_hot"} <= {e.op for e in block.equations}
     program = Executable(block)
-    program.write(flatten(precision.cast_state(block, initial_state(params, optimiser)))[0])
+    program.write(flatten(precision.cast_state(block, initial_state(params, optimizer)))[0])
     program.step(batch, 0.1, 0)
     tracemalloc.start()
     program.step(batch, 0.1, 1)
@@ -339,8 +339,8 @@ def execute_all(block, inputs):
 @pytest.mark.parametrize("scale", [2.0**-7, 2.0**9])
 def test_a_scaled_state_is_the_same_mathematics_bit_for_bit(scale):
     losses = []
-    for optimiser in (Lamb(weight_decay=0.01), Lamb(weight_decay=0.01, scaled_state=scale)):
-        block, state = typed_step("fp32.32", optimiser)
+    for optimizer in (Lamb(weight_decay=0.01), Lamb(weight_decay=0.01, scaled_state=scale)):
+        block, state = typed_step("fp32.32", optimizer)
         program = Executable(block)
         for step in range(20):
             *state, value = program.run([*state, *BATCH, 0.02], step)

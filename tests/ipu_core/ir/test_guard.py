@@ -21,7 +21,7 @@ from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import elementwise, scope
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
-from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
 from ipu_core.train.step import step_block
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -31,7 +31,7 @@ TARGET = Target("gc200", tiles=5)
 def early(state: Any, x: Any) -> Any:
     """New state that the loss is made of, so that it is there before the guard, and some that waits for it."""
     first = state["a"] * 0.5 + x
-    with scope(x, role="optimiser", family=UNSCALE, parameter="a"):
+    with scope(x, role="optimizer", family=UNSCALE, parameter="a"):
         gradient = elementwise("multiply", x, 2.0)
     return {"a": first, "b": state["b"] - gradient, "c": state["b"]}, first.sum()
 
@@ -63,13 +63,13 @@ def test_no_state_is_replaced_where_the_guard_refuses(value: float, streamed: fr
         np.testing.assert_array_equal(got, wanted)
 
 
-def typed(precision: str, micro_batches: int = 1, optimiser: Optimiser = Lamb(0.01)) -> Block:  # noqa: B008  # frozen
+def typed(precision: str, micro_batches: int = 1, optimizer: Optimizer = Lamb(0.01)) -> Block:  # noqa: B008  # frozen
     def loss(params: Any, batch: Any) -> Any:
         return nn.softmax_cross_entropy(nn.mlp(params, batch[0]), batch[1])
 
     batch = np.zeros((8, 12), np.float32), np.zeros(8, np.int32)
     params = nn.mlp_parameters(3, [12, 10, 5])
-    ideal = step_block(loss, optimiser, params, batch, micro_batches=micro_batches, scaled=True)
+    ideal = step_block(loss, optimizer, params, batch, micro_batches=micro_batches, scaled=True)
     return Precision.parse(precision).apply(ideal)
 
 
@@ -93,8 +93,8 @@ def test_what_is_looked_at() -> None:
 @pytest.mark.parametrize("micro_batches", [1, 4])
 @pytest.mark.parametrize("precision", ["fp32.32/streamed", "fp16.16/stochastic", "mlperf-bert"])
 def test_no_more_is_counted_than_the_engine_needs(precision: str, micro_batches: int) -> None:
-    for optimiser in (Sgd(0.1), Adam()):
-        block = guarded(typed(precision, micro_batches, optimiser))
+    for optimizer in (Sgd(0.1), Adam()):
+        block = guarded(typed(precision, micro_batches, optimizer))
         peak = Machine.build(block, TARGET).engine.memory.peak_bytes
         with pytest.raises(OutOfTileMemory) as caught:
             check_room(block, replace(TARGET, tile_memory=1))
@@ -114,7 +114,7 @@ def test_a_step_that_is_skipped_costs_less() -> None:
 @pytest.mark.parametrize("shape", [(1,), (257,), (256, 2), (30, 40), (3, 5, 7, 11), (64, 64)])
 def test_the_largest_of_many_is_found_wherever_it_is(shape: tuple[int, ...]) -> None:
     def step(state: Any, x: Any) -> Any:
-        with scope(x, role="optimiser", family=UNSCALE, parameter="a"):
+        with scope(x, role="optimizer", family=UNSCALE, parameter="a"):
             gradient = elementwise("multiply", x, 2.0)
         return {"a": state["a"] - gradient}, (state["a"] * 3.0).sum()
 

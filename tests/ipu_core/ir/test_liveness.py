@@ -70,8 +70,8 @@ def test_a_total_is_read_until_its_rounds_end_and_behind_them() -> None:
     block = step_block(lambda p, x: (x @ p["w"]).sum(), Sgd(0.1), params, A, micro_batches=2)
     ((loop, step),), last, every = regions_of(block, Loop), lifetimes(block).last, equations_of(block)
     reads = {var: i for i, e in enumerate(every) for var in e.operands if lifetimes(block).views[var].root is var}
-    assert loop.totals
-    for old, new in loop.totals:
+    assert loop.carries
+    for old, new in loop.carries:
         assert last[new] == reads[new] >= step.last
         assert last[old] == reads[old] < step.last
     (w,) = block.inputs[: block.carried]

@@ -21,8 +21,8 @@ def loss(params, batch):
     return nn.softmax_cross_entropy(nn.mlp(params, batch[0], nn.gelu), batch[1])
 
 
-def typed(spec: str, optimiser=Sgd(0.1)) -> Block:  # noqa: B008
-    return verify(Precision.parse(spec).apply(step_block(loss, optimiser, PARAMS, BATCH)))
+def typed(spec: str, optimizer=Sgd(0.1)) -> Block:  # noqa: B008
+    return verify(Precision.parse(spec).apply(step_block(loss, optimizer, PARAMS, BATCH)))
 
 
 def formats(equations) -> set[str]:
@@ -40,8 +40,8 @@ def test_every_preset_types_every_equation(spec):
     half = precision.operands
     assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {"float32"}
     assert formats(of(block, role="update")) == {precision.weights.name}
-    assert formats(of(block, role="optimiser", family="first_moment")) == {precision.first_moment.name}
-    assert formats(of(block, role="optimiser", family="second_moment")) == {precision.second_moment.name}
+    assert formats(of(block, role="optimizer", family="first_moment")) == {precision.first_moment.name}
+    assert formats(of(block, role="optimizer", family="second_moment")) == {precision.second_moment.name}
     assert {e.arithmetic.accumulate for e in of(block, op="dot")} == {precision.partials}
     assert {v.type.format for e in of(block, op="dot") for v in e.operands} == {half}
     assert formats(of(block, op="dot")) == {precision.output.name}
@@ -85,9 +85,9 @@ def test_the_carried_state_takes_the_formats_of_its_new_value():
     state = initial_state(PARAMS, Lamb())
     cast = Precision.parse("mlperf-bert-pod16").cast_state(block, state)
     assert cast["params"][0]["weight"].dtype == np.float16
-    assert cast["optimiser"]["first_moment"][0]["weight"].dtype == np.float16
-    assert cast["optimiser"]["second_moment"][0]["weight"].dtype == np.float32
-    assert cast["optimiser"]["corrections"][0].dtype == np.float32
+    assert cast["optimizer"]["first_moment"][0]["weight"].dtype == np.float16
+    assert cast["optimizer"]["second_moment"][0]["weight"].dtype == np.float32
+    assert cast["optimizer"]["corrections"][0].dtype == np.float32
     with pytest.raises(ValueError, match="carries 14 arrays, the state has 4"):
         Precision.parse("fp32.32").cast_state(block, PARAMS)
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipu_core.ir.precision.operand_scaling import SCALINGS
 from ipu_core.ir.precision.precision import PRESETS, Precision
 from ipu_core.ir.precision.role_formats import FORMATS
 from ipu_core.ir.precision.rules import PrecisionRule
-from ipu_core.ir.precision.scaling import SCALINGS
 from lowprec import FloatFormat, float16
 from lowprec.values.rounding import STOCHASTIC
 

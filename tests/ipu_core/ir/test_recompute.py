@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import AdamW, Machine, Sgd, Target, TrainLoop, nn
-from ipu_core.compile.schedule.streaming import transfers
+from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.ir.block import Block, Type, Var
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.passes.dependences import dependences
@@ -76,8 +76,8 @@ def test_what_waits_in_streaming_memory_is_read_from_there_and_not_made_again() 
     far = streaming(old, ["*.gelu", "blocks.0.attention.exp"])
     again = {name: {e.output.name for e in recompute(block).equations} for name, block in (("", old), ("far", far))}
     ways = transfers(recompute(far))
-    assert len(far.stashed) == 2
-    for var in far.stashed:
+    assert len(far.offloaded) == 2
+    for var in far.offloaded:
         assert f"{var.name}.again" in again[""]
         assert f"{var.name}.again" not in again["far"]
         assert any(var in loaded for loaded in ways.loads.values())

@@ -42,7 +42,7 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Branch, Loop
 from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.run.execute import Executable
-from ipu_core.ir.trace.tracing import in_rounds, interpret, trace
+from ipu_core.ir.trace.tracing import accumulated_over, interpret, trace
 from ipu_core.ir.verify import DuplicateDefinition, InvalidBlock, UseBeforeDefinition, WrongType, verify
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.optim import Adam
@@ -51,7 +51,7 @@ from lowprec import Key, float16, float32
 from tests.examples import examples
 
 TARGET = Target("gc200", tiles=7)
-OPTIMISER = Adam(0.01)
+OPTIMIZER = Adam(0.01)
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -69,22 +69,22 @@ def step_of(
     batch = rng.normal(size=(4 * rounds, 6)).astype(np.float32), rng.integers(0, 4, 4 * rounds).astype(np.int32)
     table = Precision.parse(precision)
     ideal = step_block(
-        loss, OPTIMISER, params, batch, micro_batches=rounds, scaled=branch, running_mean=table.running_mean
+        loss, OPTIMIZER, params, batch, micro_batches=rounds, scaled=branch, running_mean=table.running_mean
     )
     block = streaming(table.apply(ideal), streamed)
     block = guarded(block) if branch else block
-    state = table.cast_state(block, initial_state(params, OPTIMISER))
+    state = table.cast_state(block, initial_state(params, OPTIMIZER))
     numbers = [np.float32(0.05), np.float32(64)] if branch else [np.float32(0.05)]
     return recompute(block) if again else block, [*flatten((state, batch))[0], *numbers]
 
 
 @examples(quick=3, slow=60)
-@example("fp8.16/delayed", 1, True, ("optimiser.*",), True, False, True, 0)
+@example("fp8.16/delayed", 1, True, ("optimizer.*",), True, False, True, 0)
 @given(
     st.sampled_from(["fp32.32", "fp16.16/stochastic", "mlperf-bert-pod16", "fp8.16/delayed"]),
     st.integers(1, 3),
     st.booleans(),
-    st.sampled_from([(), ("optimiser.*",), ("params.*", "optimiser.*")]),
+    st.sampled_from([(), ("optimizer.*",), ("params.*", "optimizer.*")]),
     st.booleans(),
     st.booleans(),
     st.booleans(),
@@ -143,7 +143,7 @@ def test_a_region_reads_and_gives_what_its_body_does() -> None:
     assert set(loop.inputs) == read | set(loop.region.operands)
     after = {var for e in (*between, branch) for var in e.operands}
     assert set(loop.outputs) >= after & made
-    assert {var.name for var in loop.outputs} >= {after.name for _, after in loop.region.totals}  # type: ignore[attr-defined]
+    assert {var.name for var in loop.outputs} >= {after.name for _, after in loop.region.carries}  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=rf"equation -1 \(loop\) is a region: it has {len(loop.outputs)} outputs"):
         loop.output  # noqa: B018
     assert inputs_of(block)[: block.carried] == block.inputs[: block.carried]
@@ -183,15 +183,15 @@ def test_what_only_a_dead_equation_needs_goes_from_a_body_too() -> None:
 def test_the_printed_form_is_that_which_digests_were_made_of() -> None:
     block, _ = step_of("fp32.32", 2)
     lines = str(block).splitlines()
-    assert lines[0].startswith("block(%state.optimiser.corrections.0: float32[], ")
+    assert lines[0].startswith("block(%state.optimizer.corrections.0: float32[], ")
     assert "%batch.0: float32[4,6], %batch.1: int32[4]" in lines[0]
     begin = lines.index("  2 rounds, each with its part of %batch.0, %batch.1, from zeros:")
     branch = regions_of(block, Branch)[0][0]
     middle = lines.index(f"  if {branch.flag}, else the state stays as it was:")
     (inside,) = (loop for loop, _ in regions_of(block, Loop))
-    count = len(inside.body.equations) + len(inside.totals)
+    count = len(inside.body.equations) + len(inside.carries)
     assert all(line.startswith("    %") for line in lines[begin + 1 : begin + 1 + count])
-    before, after = inside.totals[-1]
+    before, after = inside.carries[-1]
     assert lines[begin + count] == f"    {before}: {before.type} <- {after}"
     assert not any(line.startswith("    ") for line in lines[begin + 1 + count : middle])
     assert len(lines) == middle + 2 + len(branch.body.equations)
@@ -234,12 +234,12 @@ def broken() -> Iterator[tuple[str, Block, type[InvalidBlock], str]]:
     again = replace(first, number=10_000, outputs=(state,), inputs=(state,), op="absolute")
     yield "defined twice", of_body(equations=(again, *others)), DuplicateDefinition, f"{state} is defined twice"
     yield "no results", looped(replace(loop, outputs=())), WrongType, "a region without results"
-    (before, after), *totals = inner.totals
+    (before, after), *totals = inner.carries
     half = Var(before.name, Type(before.type.shape, float16))
-    yield "a total's type", of_loop(totals=((half, after), *totals), body=replace(
+    yield "a total's type", of_loop(carries=((half, after), *totals), body=replace(
         inner.body, inputs=tuple(half if x is before else x for x in inner.body.inputs),
         equations=tuple(replace(e, inputs=tuple(half if x is before else x for x in e.inputs))
-                        for e in inner.body.equations))), WrongType, "before a round and"  # fmt: skip
+                        for e in inner.body.equations))), WrongType, "before an iteration and"  # fmt: skip
     yield "another count", of_loop(count=5), WrongType, "5 rounds with parts"
     old = choice.chosen[0][2]
     yield "an old value of another leaf", of_branch(chosen=((*choice.chosen[0][:2], choice.chosen[1][2]), \
@@ -322,7 +322,7 @@ def test_what_is_bad_in_the_first_round_is_bad_after_the_last() -> None:
 
 
 def test_what_a_loop_reads_lives_until_its_last_equation() -> None:
-    block = trace(lambda x, w: in_rounds(lambda t: (x * w + 1.0) * 2.0 + t, x, A, 2), A, A)
+    block = trace(lambda x, w: accumulated_over(lambda t: (x * w + 1.0) * 2.0 + t, x, A, 2), A, A)
     ((loop, step),) = regions_of(block, Loop)
     last = lifetimes(block).last
     ((whole, part),) = loop.fed

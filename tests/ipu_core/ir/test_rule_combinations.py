@@ -16,10 +16,10 @@ from ipu_core import Sgd, TrainLoop, nn
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE
+from ipu_core.ir.precision.operand_scaling import SCALINGS
 from ipu_core.ir.precision.precision import PRESETS, Precision
 from ipu_core.ir.precision.role_formats import FORMATS
 from ipu_core.ir.precision.rules import OF_COTANGENTS, PASSES, SCALING, STATE, PrecisionRule, names_of
-from ipu_core.ir.precision.scaling import SCALINGS
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Adam
@@ -254,7 +254,7 @@ def test_forward_casts_have_no_format_of_cotangents() -> None:
             Precision.parse(f"fp8/head:forward.{field}")
 
 
-def test_moments_are_a_rule_for_an_optimiser_that_has_one_of_the_two() -> None:
+def test_moments_are_a_rule_for_an_optimizer_that_has_one_of_the_two() -> None:
     from_momentum = step_block(loss, Sgd(0.1, momentum=0.9), PARAMS, BATCH)
     block = Precision.parse("fp32.32/head:moments=float16").apply(from_momentum)
     kept = {e.parameter for e in equations_of(block) if e.family == "first_moment" and e.output.type.format == float16}

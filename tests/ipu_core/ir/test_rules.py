@@ -30,8 +30,8 @@ def loss(params, batch):
     return nn.softmax_cross_entropy(nn.matmul(x, params["head"]), y)
 
 
-def typed(precision: str | Precision, optimiser=Sgd(0.1)) -> Block:  # noqa: B008
-    return verify(Precision.parse(precision).apply(step_block(loss, optimiser, PARAMS, BATCH)))
+def typed(precision: str | Precision, optimizer=Sgd(0.1)) -> Block:  # noqa: B008
+    return verify(Precision.parse(precision).apply(step_block(loss, optimizer, PARAMS, BATCH)))
 
 
 def of(block: Block, **wanted) -> list[Equation]:
@@ -64,7 +64,7 @@ def test_weights_of_one_layer_by_the_path_of_its_parameters():
 
 def test_moments_of_one_parameter():
     block = typed("fp16.16/nearest/moments=float16/head:second_moment=float32", Adam())
-    moments = {e.parameter: e.output.type.format for e in of(block, role="optimiser", family="second_moment")}
+    moments = {e.parameter: e.output.type.format for e in of(block, role="optimizer", family="second_moment")}
     assert moments.pop("head") == float32
     assert set(moments.values()) == {float16}
     assert formats(of(block, family="first_moment")) == {"float16"}

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.compile.schedule.streaming import transfers
+from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.ir.block import Block, Equation, Params, Type, Var, dtype_of
-from ipu_core.ir.bodies import equations_of, regions_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, regions_of, runs_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.dependences import dependences, reordered
@@ -28,7 +28,7 @@ from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
-from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Lamb, Optimizer, Sgd
 from ipu_core.train.step import step_block
 from lowprec import float32
 from tests.examples import examples, first
@@ -36,7 +36,7 @@ from tests.examples import examples, first
 SIZE = Size(width=16, layers=2, heads=2, context=8)
 
 
-def step(optimizer: Optimiser, precision: str, rows: int = 4, size: Size = SIZE, **more: Any) -> Block:
+def step(optimizer: Optimizer, precision: str, rows: int = 4, size: Size = SIZE, **more: Any) -> Block:
     """A step of a small language model."""
     text = np.zeros((rows, size.context), np.int32)
     params = lm.initial(lm.layout(size), 0)
@@ -54,7 +54,7 @@ STEPS = {
     "guarded": lambda: guarded(step(Lamb(0.1), "fp16.32", scaled=True)),
     "guarded rounds": lambda: guarded(step(Lamb(0.1), "mlperf-bert-pod16", scaled=True, micro_batches=4)),
     "streamed": lambda: step(Lamb(0.1), "mlperf-bert"),
-    "all streamed": lambda: streaming(step(Lamb(0.1), "fp32.32"), ["params.*", "optimiser.*_moment.*"]),
+    "all streamed": lambda: streaming(step(Lamb(0.1), "fp32.32"), ["params.*", "optimizer.*_moment.*"]),
 }
 
 
@@ -64,7 +64,7 @@ def step_of(name: str) -> Block:
 
 
 def live_bytes(block: Block) -> int:
-    """The peak as one would count it by hand, of what is neither streamed nor a round's."""
+    """The peak as one would count it by hand, of what is neither streamed nor an iteration's."""
     views, last, over = lifetimes(block).views, lifetimes(block).last, in_place(block)
     made = [(position, e.output) for position, e in enumerate(equations_of(block)) if views[e.output].root is e.output]
     spans = [
@@ -233,4 +233,4 @@ def test_totals_are_made_though_nothing_behind_the_rounds_reads_them() -> None:
     new = verify(dead_code(replace(old, outputs=old.inputs[: old.carried], result=None)))
     ((loop, step),), ((_, before),) = (regions_of(block, Loop) for block in (new, old))
     assert (step.first, step.last) == (before.first, before.last) == (0, len(equations_of(new)))
-    assert [after.type for _, after in loop.totals] == [after.type for _, after in totals_of(old)]
+    assert [after.type for _, after in loop.carries] == [after.type for _, after in carries_of(old)]

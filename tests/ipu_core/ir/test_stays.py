@@ -1,4 +1,4 @@
-"""Stays and occupancy: as a count by hand says that follows every round, and a simulation of loads and stores."""
+"""Stays and occupancy: as a count by hand says that follows every iteration, and a simulation of loads and stores."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -23,14 +23,14 @@ from ipu_core.ir.regions import Branch, Loop
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
-from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
 from ipu_core.train.step import step_block
 
 SIZE = Size(width=8, layers=1, heads=2, context=4)
-EVERYTHING = ["params.*", "optimiser.*_moment.*"]
+EVERYTHING = ["params.*", "optimizer.*_moment.*"]
 
 
-def step(optimizer: Optimiser, precision: str = "fp16.16/stochastic", **more: Any) -> Block:
+def step(optimizer: Optimizer, precision: str = "fp16.16/stochastic", **more: Any) -> Block:
     """A step of a small language model."""
     text = np.zeros((4, SIZE.context), np.int32)
     loss = partial(lm.loss, SIZE.heads)
@@ -44,7 +44,7 @@ STEPS: dict[str, Callable[[], Block]] = {
     "rounds": lambda: step(Adam(0.1), micro_batches=2),
     "guarded rounds": lambda: guarded(step(Lamb(0.1), "mlperf-bert-pod16", scaled=True, micro_batches=4)),
     "streamed state": lambda: streaming(step(Lamb(0.1), "fp32.32"), EVERYTHING),
-    "streamed in rounds, guarded": lambda: guarded(
+    "streamed in iterations, guarded": lambda: guarded(
         streaming(step(Adam(0.1), scaled=True, micro_batches=2), EVERYTHING)
     ),
     "streamed activations": lambda: streaming(step(Adam(0.1)), "blocks"),
@@ -57,7 +57,7 @@ def step_of(name: str) -> Block:
 
 
 def in_time(steps: Iterable[Run | Step]) -> Iterator[int | tuple[Loop, bool]]:
-    """Positions as they run, each loop twice, and every loop where one of its rounds begins, or ends."""
+    """Positions as they run, each loop twice, and every loop where one of its iterations begins, or ends."""
     for each in steps:
         if isinstance(each, Run):
             yield from range(each.first, each.last)
@@ -89,7 +89,7 @@ def needed(block: Block) -> dict[Var, set[int]]:
     for each in reversed([*in_time(steps_of(block))]):
         if isinstance(each, tuple):
             loop, ends = each
-            now = now | {roots[new] for _, new in loop.totals} if ends else now - {part for _, part in loop.fed}
+            now = now | {roots[new] for _, new in loop.carries} if ends else now - {part for _, part in loop.fed}
             continue
         equation = equations[each]
         now |= {roots[var] for var in equation.operands} | {roots[equation.output]}
@@ -104,7 +104,7 @@ def needed(block: Block) -> dict[Var, set[int]]:
 def test_what_an_equation_makes_stays_as_long_as_it_is_needed_and_no_longer(name: str) -> None:
     block = step_of(name)
     wanted, over, known = needed(block), in_place(block), lifetimes(block)
-    far = known.roots(*(outputs_of(block)[i] for i in block.streamed)) | block.stashed
+    far = known.roots(*(outputs_of(block)[i] for i in block.streamed)) | block.offloaded
     found = {stay.var: stay for stay in stays(block) if stay.maker is not None and stay.first != START}
     made = {e.output for e in equations_of(block) if root_of(block)[e.output] is e.output and e.output not in over}
     assert made <= found.keys()
@@ -125,7 +125,7 @@ def test_what_is_there_from_the_start_stays_while_it_is_needed(name: str) -> Non
     assert there.keys() >= {*block.constants, *(var for i, var in enumerate(block.inputs[: block.carried])
                                                 if i not in block.streamed)}  # fmt: skip
     for loop, step in regions_of(block, Loop):
-        for old, new in loop.totals:
+        for old, new in loop.carries:
             needs = wanted[old] | wanted[new] if over.get(new) is old else wanted[old] | {step.last - 1}
             assert there[old].last in (max(needs), len(equations_of(block)))
     for var, stay in there.items():
@@ -142,7 +142,7 @@ def by_hand(block: Block, stay: Stay) -> set[Var]:
 def test_what_is_streamed_is_there_for_every_reader_and_loaded_once_for_each_part(name: str) -> None:
     block, roots = step_of(name), root_of(step_of(name))
     equations, outputs, loaded = equations_of(block), outputs_of(block), 0
-    for var in [*(block.inputs[i] for i in sorted(block.streamed)), *block.stashed]:
+    for var in [*(block.inputs[i] for i in sorted(block.streamed)), *block.offloaded]:
         times = [stay for stay in stays(block) if stay.var is var]
         reads = [
             p for p, e in enumerate(equations) if roots[e.output] is e.output and var in map(roots.get, e.operands)
@@ -158,7 +158,7 @@ def test_what_is_streamed_is_there_for_every_reader_and_loaded_once_for_each_par
         assert sorted(p for stay in times for p in stay.readers if p in reads) == reads
         assert all(one.last < other.first for one, other in itertools.pairwise(times))
         kinds = [phase(equations[p]) for p in reads]
-        own = [0] if var in block.stashed else []
+        own = [0] if var in block.offloaded else []
         cuts = sum(a != b for a, b in zip([*own, *kinds], kinds if own else kinds[1:], strict=False))
         assert sum(stay.loaded for stay in times) == cuts + (not own and bool(kinds))
     assert loaded > 10

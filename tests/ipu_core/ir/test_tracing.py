@@ -211,7 +211,7 @@ def test_what_no_line_of_a_users_asked_for_has_none():
         lambda w, x: (x @ w).sum(), np.ones((3, 2), np.float32), np.ones((4, 3), np.float32),
         optimizer=Sgd(0.1), precision="fp16.32/stochastic", engine="direct",
     )  # fmt: skip
-    assert {e.source for e in loop.block.equations if e.role in ("optimiser", "update")} == {None}
+    assert {e.source for e in loop.block.equations if e.role in ("optimizer", "update")} == {None}
     assert all(e.source.startswith(Path(__file__).name) for e in loop.block.equations if e.op == "dot")
 
 

@@ -13,7 +13,7 @@ from ipu_core.placement.layout import Stored, stored
 from ipu_core.placement.matmul import Placement, SumPlan
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
-from lowprec.sums.products import matmul as reference
+from lowprec.sums.matmul import matmul as reference
 from tests.examples import first
 from tests.ipu_core.plans import plan_matmul
 

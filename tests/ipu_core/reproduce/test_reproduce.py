@@ -244,14 +244,14 @@ def test_matrices_lie_on_the_8_bit_grid_after_every_step(row: str) -> None:
     arrays = {
         "params.w": np.linspace(-300, 300, 60, dtype=np.float32).reshape(6, 10) ** 3 / 1e5,
         "params.b": np.full(3, 0.3, np.float32),
-        "optimiser.first_moment.w": np.full((2, 2), 0.3, np.float32),
+        "optimizer.first_moment.w": np.full((2, 2), 0.3, np.float32),
     }
     if rule is None:
         return
     new = few_bits.rounded(arrays, rule, Key(1))
     np.testing.assert_array_equal(new["params.w"], lowprec.round(new["params.w"], few_bits.FORMAT))
     assert np.abs(new["params.w"]).max() == lowprec.finfo(few_bits.FORMAT).max
-    for name in ("params.b", "optimiser.first_moment.w"):
+    for name in ("params.b", "optimizer.first_moment.w"):
         np.testing.assert_array_equal(new[name], arrays[name])
 
 

@@ -64,7 +64,7 @@ def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixtu
     line = ["profile", "mlp", "--layers", "64-12-10", "--batch", "16", "--precision", "fp32.32", "--optimizer", "adam"]
     assert main(line) == 0
     plain = capsys.readouterr().out
-    assert main([*line, "--micro-batches", "4", "--streamed", "optimiser.*_moment.*"]) == 0
+    assert main([*line, "--micro-batches", "4", "--streamed", "optimizer.*_moment.*"]) == 0
     assert capsys.readouterr().out != plain
 
 

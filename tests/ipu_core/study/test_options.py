@@ -1,4 +1,4 @@
-"""Optimisers, schedules and groups by the words of the command line, and a study trained with them."""
+"""Optimizers, schedules and groups by the words of the command line, and a study trained with them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Wa
         ("lars/clip_norm=1/clip_value=2", Lars(0.5, clip_norm=1.0, clip_value=2.0)),
     ],
 )
-def test_an_optimiser_in_words(words: str, wanted: object) -> None:
+def test_an_optimizer_in_words(words: str, wanted: object) -> None:
     assert optimizer(words, 0.5) == wanted
 
 

@@ -15,7 +15,7 @@ from ipu_core.chip.target import Target
 from ipu_core.errors import NotFinite
 from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
 from ipu_core.train.scaling import LossScale, Scale
 from tests.examples import examples, first
 from tests.ipu_core.train.test_loop import batches, bits, loop
@@ -62,7 +62,7 @@ def test_so_is_a_loss_of_ones_own(precision: str, exponent: int) -> None:
 
 
 @cache
-def in_float32(optimizer: Optimiser, micro_batches: int) -> tuple[bytes, dict[str, np.ndarray]]:
+def in_float32(optimizer: Optimizer, micro_batches: int) -> tuple[bytes, dict[str, np.ndarray]]:
     """The losses and the state of a run without a scale."""
     plain = loop(optimizer=optimizer, micro_batches=micro_batches)
     return plain.run(batches, 20).tobytes(), plain.arrays()
@@ -80,7 +80,7 @@ SCALED.insert(2, SCALED.pop(3))  # the tiles' first too
 @pytest.mark.parametrize("micro_batches", [1, 4])
 @pytest.mark.parametrize("scale, engine", first(3, SCALED))
 def test_in_float32_a_power_of_two_changes_no_bit(
-    optimizer: Optimiser, micro_batches: int, scale: float, engine: str
+    optimizer: Optimizer, micro_batches: int, scale: float, engine: str
 ) -> None:
     losses, state = in_float32(optimizer, micro_batches)
     made = loop(engine=engine, loss_scale=scale, optimizer=optimizer, micro_batches=micro_batches)
@@ -188,7 +188,7 @@ def test_the_automatic_scale_finds_its_range_again() -> None:
     st.floats(-10, 20),
 )
 def test_both_engines_and_the_declared_arithmetic_agree(
-    precision: str, optimizer: Optimiser, micro_batches: int, exponent: float
+    precision: str, optimizer: Optimizer, micro_batches: int, exponent: float
 ) -> None:
     settings: dict[str, Any] = {
         "optimizer": optimizer, "micro_batches": micro_batches, "target": Target("gc200", tiles=9),

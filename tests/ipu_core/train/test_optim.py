@@ -1,4 +1,4 @@
-"""Optimisers against plain float64 formulas and optax, their options and refusals."""
+"""Optimizers against plain float64 formulas and optax, their options and refusals."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ def loss(params, slopes):
     return sum((params[name] * slopes[name]).sum() for name in params)
 
 
-def run(optimiser, slopes=SLOPES, runner=evaluate, dtype=np.float64):
-    block = step_block(loss, optimiser, PARAMS, slopes[0])
-    state, tree = flatten(initial_state(PARAMS, optimiser))
+def run(optimizer, slopes=SLOPES, runner=evaluate, dtype=np.float64):
+    block = step_block(loss, optimizer, PARAMS, slopes[0])
+    state, tree = flatten(initial_state(PARAMS, optimizer))
     state = [np.asarray(x, dtype) for x in state]
     for slope in slopes:
         batch = [np.asarray(x, dtype) for x in flatten(slope)[0]]
@@ -84,16 +84,16 @@ def with_ratio(direction, bound=np.inf, ones=("zero",)):
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_adam(correction):
-    optimiser = Adam(b1=0.8, b2=0.95, eps=1e-3, weight_decay=0.1, bias_correction=correction)
-    assert_close(run(optimiser), plain(adam_direction(0.8, 0.95, 1e-3, 0.1, correction)))
+    optimizer = Adam(b1=0.8, b2=0.95, eps=1e-3, weight_decay=0.1, bias_correction=correction)
+    assert_close(run(optimizer), plain(adam_direction(0.8, 0.95, 1e-3, 0.1, correction)))
 
 
 @pytest.mark.parametrize("correction", [True, False])
 @pytest.mark.parametrize("bound", [None, 1.5, 0])
 def test_lamb(correction, bound):
-    optimiser = Lamb(weight_decay=0.1, bias_correction=correction, max_weight_norm=bound)
+    optimizer = Lamb(weight_decay=0.1, bias_correction=correction, max_weight_norm=bound)
     direction = with_ratio(adam_direction(0.9, 0.999, 1e-6, 0.1, correction), np.inf if bound is None else bound)
-    assert_close(run(optimiser), plain(direction))
+    assert_close(run(optimizer), plain(direction))
 
 
 def test_packing_raises_the_decays_to_its_power():

@@ -1,4 +1,4 @@
-"""Options of the optimisers: groups, clipping, storage of moments, ratios of one; and 100 steps beside optax."""
+"""Options of the optimizers: groups, clipping, storage of moments, ratios of one; and 100 steps beside optax."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_tensors_that_begin_at_zero_move_under_lamb():
     held = run(Lamb(ratio_one=nothing))["zero"]
     assert np.linalg.norm(moved) > 2 * np.linalg.norm(held)
     block = step_block(loss, Lamb(), PARAMS, SLOPES[0])
-    norms = {e.parameter for e in block.equations if e.op == "reduce_sum" and e.role == "optimiser"}
+    norms = {e.parameter for e in block.equations if e.op == "reduce_sum" and e.role == "optimizer"}
     assert norms == {"w", "b"}
 
 
@@ -52,9 +52,9 @@ def test_groups_have_their_own_rate_and_decay_and_the_first_match_counts():
     assert_close(b, plain(lambda name, w, g, memory, t: rate[name] * (g + decay[name] * w)))
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam(), Lamb(), Lars()])
-def test_frozen_parameters_stay_and_have_neither_moments_nor_gradients(optimiser):
-    made = replace(optimiser, groups=(Group("w", frozen=True),))
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam(), Lamb(), Lars()])
+def test_frozen_parameters_stay_and_have_neither_moments_nor_gradients(optimizer):
+    made = replace(optimizer, groups=(Group("w", frozen=True),))
     np.testing.assert_array_equal(run(made)["w"], PARAMS["w"])
     block = step_block(loss, made, PARAMS, SLOPES[0])
     about = [e for e in block.equations if e.parameter == "w" and e.role not in ("forward", "update")]
@@ -107,13 +107,13 @@ def test_the_root_of_the_second_moment_is_the_same_mathematics(correction):
 @pytest.mark.parametrize("root", [False, True])
 def test_a_state_scaled_for_the_precision_is_the_same_bit_for_bit(scale, root):
     runner = lambda block, inputs: Executable(block).run(inputs, 0)  # noqa: E731
-    optimiser = Lamb(weight_decay=0.1, store_root=root)
-    got, want = (run(o, runner=runner, dtype=np.float32) for o in (optimiser.for_precision(scale), optimiser))
+    optimizer = Lamb(weight_decay=0.1, store_root=root)
+    got, want = (run(o, runner=runner, dtype=np.float32) for o in (optimizer.for_precision(scale), optimizer))
     for name in PARAMS:
         np.testing.assert_array_equal(got[name], want[name])
 
 
-def test_an_optimisers_own_scale_goes_before_the_precisions():
+def test_an_optimizers_own_scale_goes_before_the_precisions():
     assert Adam(scaled_state=1.0).for_precision(64.0) == Adam(scaled_state=1.0)
     assert Sgd().for_precision(64.0) == Sgd()
     numbers = [
@@ -140,13 +140,13 @@ def optax_run(transform, params):
     return {name: np.asarray(p) for name, p in params.items()}
 
 
-def our_run(optimiser, params):
-    block = step_block(loss, optimiser, params, SLOPES[0])
-    state, tree = flatten(initial_state(params, optimiser))
+def our_run(optimizer, params):
+    block = step_block(loss, optimizer, params, SLOPES[0])
+    state, tree = flatten(initial_state(params, optimizer))
     state, program = [np.asarray(x, np.float32) for x in state], Executable(block)
     for step in range(STEPS):
         batch = [np.asarray(x, np.float32) for x in flatten(SLOPES[step % len(SLOPES)])[0]]
-        *state, _ = program.run([*state, *batch, np.float32(optimiser.lr(step))], 0)
+        *state, _ = program.run([*state, *batch, np.float32(optimizer.lr(step))], 0)
     return unflatten(tree, state)["params"]
 
 
@@ -233,13 +233,13 @@ def test_small_second_moments_survive_in_the_preset_and_not_without_its_scale():
     for spec in ("mlperf-bert", itself, f"{itself}/scaled_state=1"):
         made, batch = digits_loop(spec, Lamb(0.001))
         made.run([batch] * 5, 5)
-        zeros[spec] = np.mean(made.arrays()["optimiser.second_moment.0.weight"] == 0)
+        zeros[spec] = np.mean(made.arrays()["optimizer.second_moment.0.weight"] == 0)
     assert zeros["mlperf-bert"] <= zeros[itself] < 0.02 < 0.1 < zeros[f"{itself}/scaled_state=1"]
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam(), Lars()])
-def test_kahans_sum_is_the_same_mathematics(optimiser):
-    assert_close(run(optimiser), run(replace(optimiser, kahan=True)), rtol=1e-12)
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam(), Lars()])
+def test_kahans_sum_is_the_same_mathematics(optimizer):
+    assert_close(run(optimizer), run(replace(optimizer, kahan=True)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["direct", "tiles"])
@@ -253,19 +253,19 @@ def test_kahans_sum_keeps_what_narrow_weights_lose(engine):
         )  # fmt: skip
         made.run([np.ones(8, np.float32)] * 64, 64)
         ends[kahan] = made.arrays()
-    assert "optimiser.compensation.w" not in ends[False]
+    assert "optimizer.compensation.w" not in ends[False]
     np.testing.assert_array_equal(ends[False]["params.w"], np.ones(8))
-    total = np.float32(ends[True]["params.w"]) + np.float32(ends[True]["optimiser.compensation.w"])
+    total = np.float32(ends[True]["params.w"]) + np.float32(ends[True]["optimizer.compensation.w"])
     np.testing.assert_array_equal(total, np.full(8, 1 - 64 * 2.0**-11))
-    assert ends[True]["optimiser.compensation.w"].dtype.name == "bfloat16"
+    assert ends[True]["optimizer.compensation.w"].dtype.name == "bfloat16"
 
 
 def test_a_group_may_have_no_decay_where_others_have_one():
     """Zero is a decay of its own, not none."""
-    optimiser = AdamW(weight_decay=0.1, exclude=nothing, groups=(Group("w", decay=0.0), Group("b", decay=0)))
+    optimizer = AdamW(weight_decay=0.1, exclude=nothing, groups=(Group("w", decay=0.0), Group("b", decay=0)))
     usual, free = (adam_direction(0.9, 0.999, 1e-8, decay, True, nothing) for decay in (0.1, 0.0))
     choose = {"w": free, "b": free, "zero": usual}
-    assert_close(run(optimiser), plain(lambda name, *rest: choose[name](name, *rest)))
+    assert_close(run(optimizer), plain(lambda name, *rest: choose[name](name, *rest)))
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -25,7 +25,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "streamed": {"precision": "mlperf-bert", "optimizer": Lamb(0.01), "overlap": True},
     "all streamed": {
         "precision": "fp16.16/stochastic", "optimizer": Adam(0.01), "micro_batches": 2, "loss_scale": "automatic",
-        "streamed": ["params.*", "optimiser.*"],
+        "streamed": ["params.*", "optimizer.*"],
     },
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from ipu_core.study.models import catalogue as models
 from ipu_core.study.models.size import Size
 from ipu_core.study.settings import USUAL, Settings
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import AdamW, Lamb, Optimiser
+from ipu_core.train.optim import AdamW, Lamb, Optimizer
 from ipu_core.train.scaling import LossScale
 from tests.examples import first
 
@@ -29,7 +29,7 @@ STEPS = 12
 SLOW = Target("gc200", streaming_bandwidth=1e9)  # so that transfers take longer than the tiles
 
 
-def loop(settings: Settings, precision: Precision | str, optimizer: Optimiser | None = None, **more: Any) -> TrainLoop:
+def loop(settings: Settings, precision: Precision | str, optimizer: Optimizer | None = None, **more: Any) -> TrainLoop:
     task = DIGITS if settings.model == "mlp" else TASK
     problem = models.problem(settings, task)
     optimizer = settings.training().optimizer if optimizer is None else optimizer

@@ -1,4 +1,4 @@
-"""Optimisers of the user's own: traced in float32, written as weights are, counted, and refused where they go wrong."""
+"""Optimizers of the user's own: traced in float32, written as weights are, counted, and refused where they go wrong."""
 
 import inspect
 import textwrap
@@ -11,7 +11,7 @@ import ipu_core
 from ipu_core import TrainLoop, nn
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.trace.tracing import trace
-from ipu_core.train.optim import Optimiser, Sgd
+from ipu_core.train.optim import Optimizer, Sgd
 from ipu_core.train.step import training_step
 
 GENERATOR = np.random.default_rng(0)
@@ -25,8 +25,8 @@ def loss(params: Any, batch: Any) -> Any:
 
 def adagrad() -> Any:
     """The class in the documentation."""
-    assert Optimiser.__doc__ is not None
-    code = inspect.cleandoc(Optimiser.__doc__).partition("::\n\n")[2]
+    assert Optimizer.__doc__ is not None
+    code = inspect.cleandoc(Optimizer.__doc__).partition("::\n\n")[2]
     names: dict[str, Any] = {"np": np}
     exec(textwrap.dedent(code), names)
     return names["Adagrad"]()
@@ -44,26 +44,26 @@ class Plain:
         return {name: params[name] - lr * g for name, g in gradients.items()}, {"steps": state["steps"] + 1}
 
 
-def equations(optimiser: Any, spec: str) -> Any:
-    state = {"params": PARAMS, "optimiser": optimiser.init(PARAMS)}
-    block = trace(training_step(loss, optimiser), state, BATCH, np.float32(0.1))
+def equations(optimizer: Any, spec: str) -> Any:
+    state = {"params": PARAMS, "optimizer": optimizer.init(PARAMS)}
+    block = trace(training_step(loss, optimizer), state, BATCH, np.float32(0.1))
     return Precision.parse(spec).apply(block).equations
 
 
 def test_the_documented_one_learns_and_stores_half_weights() -> None:
-    assert ipu_core.Optimiser is Optimiser
+    assert ipu_core.Optimizer is Optimizer
     for spec in ("fp32.32", "fp16.16/stochastic"):
         loop = TrainLoop(loss, PARAMS, BATCH, optimizer=adagrad(), precision=spec, engine="direct")
         values = [loop.train(BATCH) for _ in range(30)]
         assert values[-1] < 0.7 * values[0]
     assert loop.arrays()["params.w"].dtype == np.float16
-    assert loop.arrays()["optimiser.w"].dtype == np.float32
+    assert loop.arrays()["optimizer.w"].dtype == np.float32
 
 
-@pytest.mark.parametrize("optimiser", [Plain(), adagrad()])
-def test_all_it_computes_is_float32_but_the_weights(optimiser: Any) -> None:
-    found = equations(optimiser, "fp16.16/nearest")
-    own = [e for e in found if e.role == "optimiser"]
+@pytest.mark.parametrize("optimizer", [Plain(), adagrad()])
+def test_all_it_computes_is_float32_but_the_weights(optimizer: Any) -> None:
+    found = equations(optimizer, "fp16.16/nearest")
+    own = [e for e in found if e.role == "optimizer"]
     assert own
     assert {e.output.type.format.name for e in own} == {"float32"}
     updates = [e for e in found if e.role == "update"]
@@ -81,7 +81,7 @@ def test_it_makes_the_same_weights_as_the_library_s_in_float32() -> None:
             loop.train(BATCH)
     for name in PARAMS:
         np.testing.assert_allclose(loops[0].params[name], loops[1].params[name], rtol=1e-5, atol=1e-6)
-    assert loops[0].arrays()["optimiser.steps"] == 20
+    assert loops[0].arrays()["optimizer.steps"] == 20
 
 
 def test_both_engines_agree() -> None:
@@ -127,12 +127,12 @@ class Widens(Plain):
 
 
 @pytest.mark.parametrize(
-    "optimiser, message",
+    "optimizer, message",
     [
         (Forgets(), r"Forgets.update must give \(parameters, state\), parameters nested as it got them: b, w"),
         (Widens(), r"Widens.update gives b the shape \(8, 4\), it has \(4,\)"),
     ],
 )
-def test_what_it_must_give_is_said(optimiser: Any, message: str) -> None:
+def test_what_it_must_give_is_said(optimizer: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TrainLoop(loss, PARAMS, BATCH, optimizer=optimiser, precision="fp32.32", engine="direct")
+        TrainLoop(loss, PARAMS, BATCH, optimizer=optimizer, precision="fp32.32", engine="direct")

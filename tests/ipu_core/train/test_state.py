@@ -237,15 +237,15 @@ def test_a_checkpoint_holds_the_state_under_the_names_it_always_had(tmp_path: Pa
         made.train(spoilt(number) if number == 1 else BATCHES[number])
     made.save(tmp_path / "c.npz")
     arrays, meta = checkpoint.load(tmp_path / "c.npz")
-    moments = [f"optimiser.{moment}.{name}" for moment in ("first_moment", "second_moment") for name in "ab"]
+    moments = [f"optimizer.{moment}.{name}" for moment in ("first_moment", "second_moment") for name in "ab"]
     scales = ["loss_scale.value", "loss_scale.good"]
     assert {*arrays} == {
         "params.a",
         "params.b",
         *moments,
         *scales,
-        "optimiser.corrections.0",
-        "optimiser.corrections.1",
+        "optimizer.corrections.0",
+        "optimizer.corrections.1",
     }
     assert meta.keys() == {"step", "key", "precision", "traced step", "loss scale", "control", "history", "run"}
     assert meta["key"] == "Key(0x5)"

@@ -10,7 +10,7 @@ from ipu_core import nn
 from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.schedule.residency import scheduled
-from ipu_core.compile.schedule.streaming import transfers
+from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
@@ -18,7 +18,7 @@ from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.stays import phase
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.recompute import recompute
-from ipu_core.ir.passes.streaming import stashable, streaming
+from ipu_core.ir.passes.streaming import offloadable, streaming
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.execute import Executable
 from ipu_core.study.models import lm
@@ -116,15 +116,15 @@ def test_it_comes_back_once_for_all_gradients_in_any_order(more: Any) -> None:
     block = typed("blocks", **more)
     ways, made = transfers(block), {e.output: i for i, e in enumerate(equations_of(block))}
     views = lifetimes(block).views
-    assert {var for some in ways.stashes.values() for var in some} == block.stashed
-    for var in block.stashed:
+    assert {var for some in ways.offloads.values() for var in some} == block.offloaded
+    for var in block.offloaded:
         (load,) = (position for position, some in ways.loads.items() if var in some)
         reads = [
             position
             for position, e in enumerate(equations_of(block))
             if views[e.output].root is e.output and var in {views[x].root for x in e.operands}
         ]
-        assert var in ways.stashes[made[var]]
+        assert var in ways.offloads[made[var]]
         assert load == min(position for position in reads if phase(equations_of(block)[position]))
         assert all(phase(equations_of(block)[position]) == (position >= load) for position in reads)
 
@@ -132,9 +132,9 @@ def test_it_comes_back_once_for_all_gradients_in_any_order(more: Any) -> None:
 def test_what_gradients_make_anew_may_read_what_was_streamed() -> None:
     block = Precision.parse("fp32.32").apply(step_block(loss, Sgd(0.1), PARAMS, batches(0)))
     again = recompute(streaming(block, "blocks.*.perceptron.up"))
-    assert again.stashed
+    assert again.offloaded
     assert {phase(e) for e in equations_of(again) if e.drawn is not None} == {1}
-    assert again.stashed <= {e.output for e in equations_of(again)}
+    assert again.offloaded <= {e.output for e in equations_of(again)}
 
 
 def test_names_that_nothing_has_are_refused_with_those_there_are() -> None:
@@ -144,9 +144,9 @@ def test_names_that_nothing_has_are_refused_with_those_there_are() -> None:
         loop("block")
     block = Precision.parse("fp32.32").apply(step_block(loss, Sgd(0.1), PARAMS, batches(0)))
     results = {lifetimes(block).views[var].root for var in block.outputs}
-    assert stashable(block)
-    assert not results & stashable(block).keys()
-    assert all(e.role == "forward" for e in stashable(block).values())
+    assert offloadable(block)
+    assert not results & offloadable(block).keys()
+    assert all(e.role == "forward" for e in offloadable(block).values())
 
 
 def test_what_is_a_result_too_does_not_go_there() -> None:
@@ -157,4 +157,4 @@ def test_what_is_a_result_too_does_not_go_there() -> None:
     params = {"in": np.ones((8, 16), np.float32), "out": np.ones((16, 4), np.float32)}
     for state, there in ((np.zeros((32, 16), np.float32), False), (np.zeros(1, np.float32), True)):
         block = step_block(shown, Sgd(0.1), params, np.ones((32, 8), np.float32), model_state=state)
-        assert ("gelu" in {e.op for e in stashable(Precision.parse("fp32.32").apply(block)).values()}) == there
+        assert ("gelu" in {e.op for e in offloadable(Precision.parse("fp32.32").apply(block)).values()}) == there

@@ -22,7 +22,7 @@ from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import Value
 from ipu_core.report.html import to_html
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Adam, Lamb, Optimizer, Sgd
 from tests.examples import examples
 
 SMALL = Target("gc200", tiles=24)
@@ -71,7 +71,7 @@ def assert_same(a: TrainLoop, b: TrainLoop) -> None:
 def test_a_load_and_a_store_per_moment_in_turn() -> None:
     names = [step.name for step in transfers(loop())]
     parts = [f"{layer}.{part}" for layer in (0, 1) for part in ("bias", "weight")]
-    moments = [f"state.optimiser.{moment}.{part}" for part in parts for moment in ("first_moment", "second_moment")]
+    moments = [f"state.optimizer.{moment}.{part}" for part in parts for moment in ("first_moment", "second_moment")]
     assert names == [f"{verb} {moment}" for moment in moments for verb in ("load", "store")]
 
 
@@ -127,17 +127,17 @@ def test_200_steps_are_equal_streamed_or_not_on_both_engines() -> None:
         assert_same(runs[0], other)
 
 
-OPTIMISERS: list[Optimiser] = [Sgd(0.1, momentum=0.9, nesterov=True), Adam(1e-2), Lamb(0.01)]
+OPTIMIZERS: list[Optimizer] = [Sgd(0.1, momentum=0.9, nesterov=True), Adam(1e-2), Lamb(0.01)]
 
 
 @examples(quick=5, slow=8)
 @given(
-    st.sampled_from(OPTIMISERS),
+    st.sampled_from(OPTIMIZERS),
     st.sampled_from(["fp32.32/streamed", "fp16.32/stochastic/streamed", "mlperf-bert", "mlperf-bert-pod16"]),
     st.sampled_from([(), "params.*", "*.weight"]),
     st.integers(1, 40),
 )
-def test_any_state_may_be_streamed(optimizer: Optimiser, precision: str, streamed: Any, tiles: int) -> None:
+def test_any_state_may_be_streamed(optimizer: Optimizer, precision: str, streamed: Any, tiles: int) -> None:
     target = Target("gc200", tiles=tiles)
     far = loop(precision, optimizer=optimizer, streamed=streamed, target=target)
     near = loop(f"{precision}/unstreamed", optimizer=optimizer, target=target, accumulations=far.accumulations)
@@ -180,7 +180,7 @@ class Delayed:
 def test_a_new_value_is_stored_once_the_old_one_is_read_no_more(reorder: bool) -> None:
     loops = [
         loop("fp32.32", optimizer=Delayed(), streamed=streamed, reorder=reorder)
-        for streamed in ((), "optimiser.before.*")
+        for streamed in ((), "optimizer.before.*")
     ]
     for made in loops:
         made.run(batches, 4)
@@ -211,7 +211,7 @@ def test_streaming_memory_that_is_full_refuses_with_the_figures() -> None:
         OutOfStreamingMemory, match=f"need {moments:,} bytes of {moments - 1:,} of streaming memory"
     ) as caught:
         loop(target=replace(SMALL, streaming_memory=moments - 1))
-    assert caught.value.buffers[0] == ("state.optimiser.first_moment.0.weight", 20 * 24 * 2)
+    assert caught.value.buffers[0] == ("state.optimizer.first_moment.0.weight", 20 * 24 * 2)
 
 
 def test_a_name_that_nothing_has_is_refused() -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import lowprec as lp
-from lowprec.scaling import products
+from lowprec.scaling import shared_scale_products as products
 from lowprec.scaling.blocks import BlockArray
 from tests.lowprec.sum_oracle import BRAIN, SINGLE, Sum
 

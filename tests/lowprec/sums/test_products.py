@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.sums.products import prepare, prepare_part
+from lowprec.sums.matmul import prepare, prepare_part
 from tests.examples import examples
 from tests.lowprec.sums_cases import (
     ACCUMULATORS,

@@ -59,7 +59,7 @@ def expanded(call: Call, x: Value, *_: Any) -> Value:
     return broadcast(x, call.shape)
 
 
-def together(call: Call, values: Sequence[Value]) -> list[Value]:
+def broadcast_together(call: Call, values: Sequence[Value]) -> list[Value]:
     shape = np.broadcast_shapes(*map(shape_of, values))
     return [broadcast(x, shape) for x in values]
 
@@ -331,7 +331,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"), shaped),
     **dict.fromkeys(("view_as", "reshape_as", "ravel"), shaped),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expanded),
-    "broadcast_tensors": together,
+    "broadcast_tensors": broadcast_together,
     "permute": permuted, "transpose": swapped, "swapaxes": swapped, "swapdims": swapped, "movedim": moved,
     "t": swapped, "mT": swapped, "numpy_T": lambda call, x: transpose(x),
     "slice": sliced, "select": selected,

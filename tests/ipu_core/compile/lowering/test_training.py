@@ -22,7 +22,7 @@ from ipu_core.ir.run.execute import Executable
 from ipu_core.placement.matmul import Placement
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.data.dataset import digits
-from ipu_core.train.optim import Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Lamb, Optimizer, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key
 
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     batches: list[list[Any]]
 
 
-def digits_mlp(precision: str, optimiser: Optimiser, layers: tuple[int, ...] = (64, 24, 10), batch: int = 16) -> Task:
+def digits_mlp(precision: str, optimizer: Optimizer, layers: tuple[int, ...] = (64, 24, 10), batch: int = 16) -> Task:
     """A multi-layer perceptron on scikit-learn's digits."""
     data = digits()
     rng = np.random.default_rng(0)
@@ -55,10 +55,10 @@ def digits_mlp(precision: str, optimiser: Optimiser, layers: tuple[int, ...] = (
     images, labels = data.x_train + np.float32(0.5), data.y_train  # from 0 to 1
     chosen = [rng.integers(0, len(images), batch) for _ in range(8)]
     batches = [[images[rows], labels[rows]] for rows in chosen]
-    ideal = step_block(loss, optimiser, params, (batches[0][0], batches[0][1]))
+    ideal = step_block(loss, optimizer, params, (batches[0][0], batches[0][1]))
     table = Precision.parse(precision)
     block = table.apply(ideal)
-    return Task(block, flatten(table.cast_state(block, initial_state(params, optimiser)))[0], batches)
+    return Task(block, flatten(table.cast_state(block, initial_state(params, optimizer)))[0], batches)
 
 
 def same(got: list[Any], wanted: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A transformer layer on tiles, forward, backward and optimiser: the bits of `execute`."""
+"""A transformer layer on tiles, forward, backward and optimizer: the bits of `execute`."""
 
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core import Adam, FloatingPointControl, Sgd, TrainLoop, nn
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimizer
 
 INPUTS, WIDTH, CLASSES, ROWS = 48, 48, 4, 32
 HUGE = 2.0**18
@@ -103,7 +103,7 @@ class Fault:
     kinds: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     loss: Callable[..., Any] = loss
-    optimizer: Optimiser = field(default_factory=lambda: Sgd(0.1))
+    optimizer: Optimizer = field(default_factory=lambda: Sgd(0.1))
     steps: int = 300
     options: Any = field(default_factory=dict)
 

@@ -9,8 +9,8 @@ from ipu_core import Sgd, TrainLoop, blame, cheapest, sensitivity
 from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.switches import Switch
 from ipu_core.diagnose.blame.trials import reference_of
+from ipu_core.ir.precision.operand_scaling import SCALINGS
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.precision.scaling import SCALINGS
 from tests.ipu_core.diagnose.blame import planted
 from tests.ipu_core.diagnose.blame.planted import batch, parameters
 

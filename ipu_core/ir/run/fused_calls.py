@@ -1,4 +1,4 @@
-"""Chains bound to their arrays: a run of them as one call, from the key of the step."""
+"""Fusions bound to their arrays: a run of them as one call, from the key of the step."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
 from ipu_core.ir.run.buffers import Buffers
-from ipu_core.ir.run.chains import Chain, computed, folded
+from ipu_core.ir.run.fusions import Fusion, computed, folded
 from ipu_core.ir.run.kernels import BoundCall, order_of
 from lowprec import Accumulation
 from lowprec.pipeline import Pipeline
 
 
-def bind_chains(
+def bind_fusions(
     block: Block,
-    chains: Sequence[Chain],
+    fusions: Sequence[Fusion],
     buffers: Buffers,
     orders: Mapping[int, Accumulation],
     control: FloatingPointControl,
 ) -> BoundCall:
-    """Chains that follow one another as one call, which takes the key of the step (of the round, in rounds).
+    """Fusions that follow one another as one call, which takes the key of the step, in a loop of the iteration.
 
     Args:
         block: in which their equations are.
-        chains: the chains.
-        buffers: the Block's arrays, made for these chains.
+        fusions: the fusions.
+        buffers: the Block's arrays, made for these fusions.
         orders: of the sums, by equation number; those that are missing have the default.
         control: the machine's floating-point control; no exception may be enabled.
     """
     call, views = Pipeline(buffers.pieces), lifetimes(block).views
-    for chain in chains:
-        call.part(chain.rows, chain.piece)
-        for _, equation in computed(block, chain):
+    for fusion in fusions:
+        call.part(fusion.rows, fusion.piece)
+        for _, equation in computed(block, fusion):
             atoms = (*equation.inputs, equation.output)
             roots = [views[x].root if isinstance(x, Var) else None for x in atoms]
             inside = [root if root in buffers.in_pieces else None for root in roots]
-            rows = [root.type.nbytes // chain.rows if root else 0 for root in inside]
+            rows = [root.type.nbytes // fusion.rows if root else 0 for root in inside]
             values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
             _add(call, equation, values, rows, orders.get(equation.number), control)
     return call

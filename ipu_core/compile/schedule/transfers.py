@@ -13,23 +13,23 @@ class Transfers(NamedTuple):
     Attributes:
         loads: values that are loaded before it.
         stores: positions in the carried state of the new values that are stored after it.
-        stashes: values of the forward part that are stored after it, for gradients.
+        offloads: values of the forward part that are stored after it, for gradients.
     """
 
     loads: Mapping[int, tuple[Var, ...]]
     stores: Mapping[int, tuple[int, ...]]
-    stashes: Mapping[int, tuple[Var, ...]]
+    offloads: Mapping[int, tuple[Var, ...]]
 
 
 @per_block
 def transfers(block: Block) -> Transfers:
     """When everything is moved that is streamed: a load for every part of the step that reads it, one store."""
-    loads, stores, stashes = dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]](), dict[int, tuple[Var, ...]]()
+    loads, stores, offloads = dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]](), dict[int, tuple[Var, ...]]()
     for number, position in stored(block).items():
         stores[position] = (*stores.get(position, ()), number)
     for stay in stays(block):
         if stay.loaded:
             loads[stay.first] = (*loads.get(stay.first, ()), stay.var)
-        elif stay.var in block.stashed:
-            stashes[stay.first] = (stay.var,)
-    return Transfers(loads, stores, stashes)
+        elif stay.var in block.offloaded:
+            offloads[stay.first] = (stay.var,)
+    return Transfers(loads, stores, offloads)

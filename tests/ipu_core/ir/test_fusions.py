@@ -15,13 +15,13 @@ from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.ir.run import chains
+from ipu_core.ir.run import fusions as fusions
 from ipu_core.ir.run.buffers import allocate
-from ipu_core.ir.run.chains import Chain, computed, in_rows, only_inside, runs_of_chains
 from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.run.fusions import Fusion, computed, in_rows, only_inside, runs_of_fusions
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import apply, scope
-from ipu_core.train.optim import Adam, Lamb, Optimiser
+from ipu_core.train.optim import Adam, Lamb, Optimizer
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, num_threads
 from lowprec.testing import backend
@@ -87,8 +87,8 @@ def program(chosen: list[tuple[str, int, int, int]], held: list[int]) -> Block:
     return trace(f, [A, B], A, carry=True)
 
 
-def all_chains(block: Block) -> list[Chain]:
-    return [chain for run in runs_of_chains(block) for chain in run]
+def all_chains(block: Block) -> list[Fusion]:
+    return [fusion for run in runs_of_fusions(block) for fusion in run]
 
 
 def assert_chained_is_single(
@@ -135,8 +135,8 @@ def test_pieces_have_the_bits_of_whole_arrays(
 ) -> None:
     precision = Precision.parse(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "PIECE", piece)
-        patch.setattr(chains, "SIDE_BY_SIDE", rows)
+        patch.setattr(fusions, "PIECE", piece)
+        patch.setattr(fusions, "SIDE_BY_SIDE", rows)
         block = precision.apply(program(chosen, held))
         assert_chained_is_single(block, precision.cast_state(block, [A, B]), [A], order=order)
 
@@ -146,33 +146,33 @@ def loss(params: Any, batch: Any) -> Any:
     return nn.softmax_cross_entropy(nn.linear(x, **params["down"]), batch[1])
 
 
-def step(spec: str, optimiser: Optimiser, micro_batches: int, scaled: bool) -> tuple[Block, list[Array], list[Any]]:
+def step(spec: str, optimizer: Optimizer, micro_batches: int, scaled: bool) -> tuple[Block, list[Array], list[Any]]:
     """A typed step, its state, and what it is given beside that."""
     layers = nn.mlp_parameters(3, [20, 24, 5])
     params = {"up": layers[0], "down": layers[1], "scale": np.ones(20, np.float32), "shift": np.zeros(20, np.float32)}
     batch = RNG.normal(size=(12, 20)).astype(np.float32), RNG.integers(0, 5, 12).astype(np.int32)
     precision = Precision.parse(spec)
     ideal = step_block(
-        loss, optimiser, params, batch,
+        loss, optimizer, params, batch,
         micro_batches=micro_batches, running_mean=precision.running_mean, scaled=scaled,
     )  # fmt: skip
     block = precision.apply(ideal)
     block = guarded(block) if scaled else block
-    state = flatten(precision.cast_state(block, initial_state(params, optimiser)))[0]
+    state = flatten(precision.cast_state(block, initial_state(params, optimizer)))[0]
     return block, state, [*batch, np.float32(0.05), *([np.float32(8)] if scaled else [])]
 
 
 @pytest.mark.parametrize("piece", [5, 64, 1 << 14])
-@pytest.mark.parametrize("optimiser", [Adam(), Lamb(weight_decay=0.01)], ids=["adam", "lamb"])
+@pytest.mark.parametrize("optimizer", [Adam(), Lamb(weight_decay=0.01)], ids=["adam", "lamb"])
 @pytest.mark.parametrize("spec", ["fp32.32", "fp16.16/stochastic", "fp8/stochastic", "mlperf-bert-pod16"])
 def test_training_steps_in_rounds_and_behind_a_guard_are_the_same(
-    spec: str, optimiser: Optimiser, piece: int, monkeypatch: pytest.MonkeyPatch
+    spec: str, optimizer: Optimizer, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "PIECE", piece)
-    monkeypatch.setattr(chains, "SIDE_BY_SIDE", 2)
+    monkeypatch.setattr(fusions, "PIECE", piece)
+    monkeypatch.setattr(fusions, "SIDE_BY_SIDE", 2)
     for micro_batches, scaled in ((1, False), (3, False), (1, True)):
-        block, state, given = step(spec, optimiser, micro_batches, scaled)
-        found = [equation.op for chain in all_chains(block) for _, equation in computed(block, chain)]
+        block, state, given = step(spec, optimizer, micro_batches, scaled)
+        found = [equation.op for fusion in all_chains(block) for _, equation in computed(block, fusion)]
         assert len(found) > 100
         assert {"reduce_sum", "reduce_max"} <= {*found}
         assert_chained_is_single(block, state, given, runs=3)
@@ -190,7 +190,7 @@ def test_a_refused_step_changes_nothing() -> None:
 def test_an_observer_is_told_what_single_calls_compute_and_the_state_goes_on(
     piece: int, micro_batches: int, scaled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "PIECE", piece)
+    monkeypatch.setattr(fusions, "PIECE", piece)
     block, state, given = step("fp16.16/stochastic", Adam(), micro_batches, scaled)
     moments = {e.number for e in equations_of(block) if e.family == "second_moment"}
     told: list[list[tuple[Any, ...]]] = [[], [], []]
@@ -221,7 +221,7 @@ def test_what_no_observer_is_told_of_lies_in_pieces() -> None:
     program.run([x], 0, lambda e, *_: seen.append(e.op), [e.number for e in equations_of(block) if e.op == "tanh"])
     assert seen == ["tanh"]
     teller = program._teller([e.number for e in equations_of(block) if e.op == "tanh"])
-    assert teller.bytes < 3 * x.nbytes + 3 * chains.PIECE * x.itemsize < program._teller(None).bytes
+    assert teller.bytes < 3 * x.nbytes + 3 * fusions.PIECE * x.itemsize < program._teller(None).bytes
 
 
 def test_what_a_run_gives_an_observer_is_held() -> None:
@@ -256,11 +256,11 @@ def test_single_calls_where_an_exception_is_enabled_or_calls_are_wrapped() -> No
 def test_what_only_a_chain_reads_is_never_whole_in_memory() -> None:
     x = np.ones(1 << 17, np.float32)
     block = trace(lambda x: np.tanh(np.exp(x * 0.5) + x) - x, x)
-    ((chain,),) = runs_of_chains(block)
-    assert [equation.op for _, equation in computed(block, chain)] == ["multiply", "exp", "add", "tanh", "subtract"]
-    assert len(only_inside(block, chain)) == 4
+    ((fusion,),) = runs_of_fusions(block)
+    assert [equation.op for _, equation in computed(block, fusion)] == ["multiply", "exp", "add", "tanh", "subtract"]
+    assert len(only_inside(block, fusion)) == 4
     program = Executable(block)
-    assert program.bytes == x.nbytes + 2 * chains.PIECE * x.itemsize
+    assert program.bytes == x.nbytes + 2 * fusions.PIECE * x.itemsize
     assert program.bytes < Executable(block, chained=False).bytes
 
 
@@ -276,10 +276,10 @@ NORMS = {
 def test_rows_that_are_reduced_are_one_chain_with_their_neighbours(name: str) -> None:
     function, ops = NORMS[name]
     block = trace(lambda x: function(x * 0.5) + 1.0, ROWS)
-    ((chain,),) = runs_of_chains(block)
-    assert [equation.op for _, equation in computed(block, chain)] == ["multiply", *ops.split(), "add"]
-    assert (chain.rows, chain.piece) == (1 << 9, chains.PIECE >> 8)
-    assert len(only_inside(block, chain)) == len(ops.split()) + 1
+    ((fusion,),) = runs_of_fusions(block)
+    assert [equation.op for _, equation in computed(block, fusion)] == ["multiply", *ops.split(), "add"]
+    assert (fusion.rows, fusion.piece) == (1 << 9, fusions.PIECE >> 8)
+    assert len(only_inside(block, fusion)) == len(ops.split()) + 1
     assert_chained_is_single(block, [], [RNG.normal(size=ROWS.shape).astype(np.float32)])
 
 
@@ -289,8 +289,8 @@ def test_rows_of_two_lengths_go_together_as_far_as_both_are_whole() -> None:
         return rows - rows.sum(-1, keepdims=True)
 
     block = trace(lambda x: less_sums(less_sums(x + 1.0, 6, 40), 8, 30), A)
-    (chain,) = all_chains(block)
-    assert (chain.rows, len(computed(block, chain))) == (2, 5)
+    (fusion,) = all_chains(block)
+    assert (fusion.rows, len(computed(block, fusion))) == (2, 5)
     assert_chained_is_single(block, [], [A])
 
 
@@ -304,10 +304,10 @@ def test_sums_overflow_as_the_control_says(nanoo: bool) -> None:
 
 
 def test_rows_too_long_for_a_piece_and_sums_over_all_rows_are_no_chain() -> None:
-    long = np.ones((1 << 6, 2 * chains.MOST // chains.SIDE_BY_SIDE), np.float32)
+    long = np.ones((1 << 6, 2 * fusions.MOST // fusions.SIDE_BY_SIDE), np.float32)
     for function, x in ((lambda x: np.exp(x - x.max(-1, keepdims=True)), long), (lambda x: np.exp(x - x.sum(0)), ROWS)):
         block = trace(function, x)
-        assert [equation.op for chain in all_chains(block) for _, equation in computed(block, chain)] == [
+        assert [equation.op for fusion in all_chains(block) for _, equation in computed(block, fusion)] == [
             "subtract",
             "exp",
         ]
@@ -340,7 +340,7 @@ def test_a_result_is_written_over_what_is_dead_by_then() -> None:
 
 
 def test_what_is_read_in_another_order_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "PIECE", 7)
+    monkeypatch.setattr(fusions, "PIECE", 7)
     square = RNG.normal(size=(48, 48)).astype(np.float32)
     for view in (np.transpose, lambda x: np.broadcast_to(x[3], x.shape), lambda x: np.broadcast_to(x[:, :1], x.shape)):
         block = trace(lambda x, view=view: (product := x @ x) - view(product), square)
@@ -349,12 +349,12 @@ def test_what_is_read_in_another_order_is_not_written_over(monkeypatch: pytest.M
 
 def test_values_that_are_read_in_another_order_are_whole() -> None:
     block = trace(lambda a: (a * 2.0).reshape(40, 6).T.reshape(-1) + 1.0, A)
-    assert [len(run) for run in runs_of_chains(block)] == [1, 1]
-    assert not any(only_inside(block, chain) for run in runs_of_chains(block) for chain in run[:-1])
+    assert [len(run) for run in runs_of_fusions(block)] == [1, 1]
+    assert not any(only_inside(block, fusion) for run in runs_of_fusions(block) for fusion in run[:-1])
 
 
 def test_state_that_is_read_in_another_order_is_replaced_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "PIECE", 7)
+    monkeypatch.setattr(fusions, "PIECE", 7)
     for view in (lambda w: np.broadcast_to(w[0], SHAPE), lambda w: np.broadcast_to(w[:, 1:2], SHAPE)):
         block = trace(lambda w, x, view=view: (w - (view(w) + x), x.sum()), A, B, carry=True)
         assert_chained_is_single(block, [A], [B])

@@ -26,7 +26,7 @@ def temporaries(block: Block, target: Target) -> int:
     return peak(known, range(len(known.reads)))
 
 
-def remade(block: Block, target: Target, share: float, order: Callable[[Block], Block]) -> Block:
+def recomputed_share(block: Block, target: Target, share: float, order: Callable[[Block], Block]) -> Block:
     """The Block, in an order, that makes again what is cheap until the peak of temporaries is a share of what it was.
 
     For every price of a cycle in bytes a minimum cut says what is kept. The highest price with which the peak is low

@@ -1,4 +1,4 @@
-"""Rounds of a Block: the loop on both engines against the same equations run one round after the other by hand."""
+"""Rounds of a Block: the loop on both engines against the same equations run one iteration after the other by hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.residency import check_room
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block, Var
-from ipu_core.ir.bodies import closed, inputs_of, totals_of
+from ipu_core.ir.bodies import carries_of, closed, inputs_of
 from ipu_core.ir.liveness.lifetimes import in_place
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.precision.precision import Precision
@@ -24,10 +24,10 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.run.execute import Executable
-from ipu_core.ir.trace.tracing import in_rounds, trace
+from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
 from ipu_core.placement.orders import OrderRule
-from ipu_core.train.optim import Lamb, Optimiser, Sgd
+from ipu_core.train.optim import Lamb, Optimizer, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key
 from tests.examples import examples
@@ -42,27 +42,27 @@ def loss(params: Any, batch: Any) -> Any:
     return nn.softmax_cross_entropy(nn.linear(hidden, **params[1]), y)
 
 
-def block_of(precision: str, count: int, rows: int = 3, optimiser: Optimiser = Lamb(0.01)) -> tuple[Block, list[Array]]:  # noqa: B008  # frozen
-    """A typed step in rounds, and inputs for it."""
+def block_of(precision: str, count: int, rows: int = 3, optimizer: Optimizer = Lamb(0.01)) -> tuple[Block, list[Array]]:  # noqa: B008  # frozen
+    """A typed step in loop, and inputs for it."""
     rng = np.random.default_rng(count)
     batch = rng.normal(size=(count * rows, 12)).astype(np.float32), rng.integers(0, 5, count * rows).astype(np.int32)
     params = nn.mlp_parameters(3, list(WIDTHS))
     table = Precision.parse(precision)
-    ideal = step_block(loss, optimiser, params, batch, micro_batches=count, running_mean=table.running_mean)
+    ideal = step_block(loss, optimizer, params, batch, micro_batches=count, running_mean=table.running_mean)
     block = verify(table.apply(ideal))
-    state = table.cast_state(block, initial_state(params, optimiser))
+    state = table.cast_state(block, initial_state(params, optimizer))
     return block, [*flatten((state, batch))[0], np.float32(0.05)]
 
 
 def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int, Any]) -> list[Array]:
     """The rounds one after another: a Block of their equations alone, run with keys and parts written out here."""
     loop, *after = block.equations
-    rounds = loop.region
-    assert isinstance(rounds, Loop)
-    inside, fed = rounds.body.equations, dict(rounds.fed)
+    loop = loop.region
+    assert isinstance(loop, Loop)
+    inside, fed = loop.body.equations, dict(loop.fed)
     later = {x for e in after for x in e.operands} | set(block.outputs)
-    seen = [e.output for e in inside if e.output in later] + [new for _, new in rounds.totals]
-    old = [var for var, _ in rounds.totals]
+    seen = [e.output for e in inside if e.output in later] + [new for _, new in loop.carries]
+    old = [var for var, _ in loop.carries]
     numbers = [{e.number for e in part} for part in (inside, after)]
     body = Executable(
         replace(block, inputs=(*inputs_of(block), *old), outputs=tuple(seen), equations=inside, carried=0),
@@ -70,11 +70,11 @@ def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int
     )
     values: dict[Var, Array] = dict(zip(block.inputs, inputs, strict=True))
     values |= {var: np.zeros(var.type.shape, var.type.format.dtype) for var in old}  # type: ignore[union-attr]
-    for number in range(rounds.count):
-        parts = [np.split(values[var], rounds.count)[number] if var in fed else values[var] for var in block.inputs]
+    for number in range(loop.count):
+        parts = [np.split(values[var], loop.count)[number] if var in fed else values[var] for var in block.inputs]
         own = key if number == 0 else key.fold_in(2**32 + number)
         values |= dict(zip(seen, body.run([*parts, *(values[var] for var in old)], own), strict=True))
-        values |= {before: values[new] for before, new in rounds.totals}
+        values |= {before: values[new] for before, new in loop.carries}
     wanted = tuple(dict.fromkeys(var for var in seen))
     whole = [var for var in block.inputs if var not in fed]
     rest = Executable(
@@ -93,9 +93,9 @@ def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int
     st.integers(0, 2**63),
 )
 def test_both_engines_and_the_declared_arithmetic_do_what_is_done_by_hand(
-    precision: str, count: int, rows: int, optimiser: Optimiser, seed: int
+    precision: str, count: int, rows: int, optimizer: Optimizer, seed: int
 ) -> None:
-    block, inputs = block_of(precision, count, rows, optimiser)
+    block, inputs = block_of(precision, count, rows, optimizer)
     target, key = Target("gc200", tiles=7), Key(seed)
     orders = choose_accumulations(block, OrderRule.of(target))
     expected = [x.tobytes() for x in by_hand(block, inputs, key, orders)]
@@ -119,7 +119,7 @@ def test_eight_rounds_are_the_eight_unrolled() -> None:
 def test_totals_are_updated_in_place() -> None:
     for precision in PRECISIONS:
         block, _ = block_of(precision, 4)
-        assert {new for _, new in totals_of(block)} <= in_place(block).keys()
+        assert {new for _, new in carries_of(block)} <= in_place(block).keys()
 
 
 def test_a_total_that_cannot_lie_in_place_is_copied_each_round() -> None:
@@ -127,7 +127,7 @@ def test_a_total_that_cannot_lie_in_place_is_copied_each_round() -> None:
     a = np.arange(9, dtype=np.float32).reshape(3, 3) / 8
 
     def f(state: Any, x: Any) -> Any:
-        totals = in_rounds(lambda t: {"a": t["b"] @ x + x, "b": t["a"] + 1.0, "c": t["c"]}, x,
+        totals = accumulated_over(lambda t: {"a": t["b"] @ x + x, "b": t["a"] + 1.0, "c": t["c"]}, x,
                            {"a": a, "b": a, "c": a}, 3)  # fmt: skip
         return state + totals["a"] + totals["c"], totals["b"].sum()
 
@@ -172,19 +172,19 @@ def test_the_account_counts_every_round() -> None:
 def test_what_is_no_loop_is_refused() -> None:
     block, inputs = block_of("fp32.32", 2)
     loop, *after = block.equations
-    rounds = loop.region
-    assert isinstance(rounds, Loop)
-    (old, _), *others = rounds.totals
-    (_, part), *more = rounds.fed
+    loop = loop.region
+    assert isinstance(loop, Loop)
+    (old, _), *others = loop.carries
+    (_, part), *more = loop.fed
 
     def of(**changes: Any) -> Block:
-        changed = replace(block, equations=(replace(loop, region=replace(rounds, **changes)), *after))
+        changed = replace(block, equations=(replace(loop, region=replace(loop, **changes)), *after))
         return closed(changed)
 
-    with pytest.raises(UseBeforeDefinition, match="which no equation of the rounds computes"):
-        verify(of(totals=((old, block.inputs[0]), *others)))
-    with pytest.raises(WrongType, match="before a round and"):
-        verify(of(totals=((old, others[0][1]), *others)))
+    with pytest.raises(UseBeforeDefinition, match="which no equation of the iterations computes"):
+        verify(of(carries=((old, block.inputs[0]), *others)))
+    with pytest.raises(WrongType, match="before an iteration and"):
+        verify(of(carries=((old, others[0][1]), *others)))
     with pytest.raises(UseBeforeDefinition, match="which is no input"):
         verify(of(fed=((block.inputs[0], part), *more)))
     with pytest.raises(WrongType, match="3 rounds with parts"):
@@ -194,18 +194,18 @@ def test_what_is_no_loop_is_refused() -> None:
             runner.run([*inputs[:-3], inputs[-3][:3], *inputs[-2:]], 0)
 
     def twice(x: Any) -> Any:
-        return in_rounds(lambda t: in_rounds(lambda s: s + x, x, x, 2) + t, x, x, 2)
+        return accumulated_over(lambda t: accumulated_over(lambda s: s + x, x, x, 2) + t, x, x, 2)
 
     with pytest.raises(ValueError, match="one loop"):
         trace(twice, np.ones(3, np.float32))
     with pytest.raises(ValueError, match="cannot become the number 3"):
-        trace(lambda x: in_rounds(lambda t: 3.0, x, x, 2), np.ones(3, np.float32))
-    looped = trace(lambda x: in_rounds(lambda t: t + x, x, x, 2).sum(), np.ones(3, np.float32))
+        trace(lambda x: accumulated_over(lambda t: 3.0, x, x, 2), np.ones(3, np.float32))
+    looped = trace(lambda x: accumulated_over(lambda t: t + x, x, x, 2).sum(), np.ones(3, np.float32))
     with pytest.raises(ValueError, match="rounds or a branch cannot be differentiated"):
         value_and_grad(looped)
 
 
 def test_rounds_are_printed() -> None:
     text = str(block_of("mlperf-bert-pod16", 4)[0])
-    assert "4 rounds, each with its part of %batch.0, %batch.1, from zeros:" in text
+    assert "4 loop, each with its part of %batch.0, %batch.1, from zeros:" in text
     assert "%total.gradients.0.bias: float16[10] <- " in text

@@ -24,15 +24,15 @@ def as_loss(block: Block, loss: Var) -> Block:
     for equation in block.equations:
         for var in equation.operands:
             uses.setdefault(var, []).append(equation)
-    chain, kept = set[int](), set(block.outputs)  # numbers of equations, moves among them
+    tail, kept = set[int](), set(block.outputs)  # numbers of equations, moves among them
     for equation in reversed(block.equations):
         readers = uses.get(equation.output, [])
-        inside = [reader for reader in readers if reader.number in chain]
+        inside = [reader for reader in readers if reader.number in tail]
         number = equation.output.type.size == 1 and any(one.output.type.size == 1 for one in inside)
         alone = len(inside) == len(readers) > 0 and equation.output not in kept and _is_array_of_a_loss(equation)
         if equation.role == "forward" and (equation.output is loss or number or alone):
-            chain.add(equation.number)
-    return replace(block, equations=tuple(_marked(block.equations, chain)))
+            tail.add(equation.number)
+    return replace(block, equations=tuple(_marked(block.equations, tail)))
 
 
 def _is_array_of_a_loss(equation: Equation) -> bool:
@@ -41,5 +41,5 @@ def _is_array_of_a_loss(equation: Equation) -> bool:
     return equation.op in STRUCTURE or (plain and equation.family in (op.family, "norm"))
 
 
-def _marked(equations: Sequence[Equation], chain: set[int]) -> list[Equation]:
-    return [replace(e, family=LOSS) if e.number in chain and e.op not in STRUCTURE else e for e in equations]
+def _marked(equations: Sequence[Equation], tail: set[int]) -> list[Equation]:
+    return [replace(e, family=LOSS) if e.number in tail and e.op not in STRUCTURE else e for e in equations]

@@ -1,8 +1,8 @@
-"""Chains of a Block: neighbours that are computed together, piece by piece in the cache.
+"""Fusions of a Block: neighbours that are computed together, piece by piece in the cache.
 
-The values of a chain are seen as so many rows, and row i of each depends on the rows i of the others: elementwise
+The values of a fusion are seen as so many rows, and row i of each depends on the rows i of the others: elementwise
 equations do so however many rows there are, sums and maxima along rows and what is spread over these again for the rows
-that are reduced. A piece of rows goes through all equations before the next piece begins. Values that only the chain
+that are reduced. A piece of rows goes through all equations before the next piece begins. Values that only the fusion
 reads are never whole in memory.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
-from ipu_core.ir.bodies import equations_of, runs_of, totals_of
+from ipu_core.ir.bodies import carries_of, equations_of, runs_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import ELEMENTWISE
@@ -34,7 +34,7 @@ TWICE = 8
 REDUCTIONS = ("reduce_sum", "reduce_max")
 
 
-class Chain(NamedTuple):
+class Fusion(NamedTuple):
     """Neighbouring equations of a Block.
 
     Attributes:
@@ -55,9 +55,9 @@ class Chain(NamedTuple):
 
 
 @per_block
-def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
-    """The chains in order, as runs between which other equations compute something."""
-    equations, runs, open_ = equations_of(block), list[list[Chain]](), _Open(block)
+def runs_of_fusions(block: Block) -> tuple[tuple[Fusion, ...], ...]:
+    """The fusions in order, as runs between which other equations compute something."""
+    equations, runs, open_ = equations_of(block), list[list[Fusion]](), _Open(block)
     for run in runs_of(block):
         for position in lifetimes(block).between(run.first, run.last):
             if not open_.take(position, equations[position]):
@@ -67,7 +67,7 @@ def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
 
 
 def is_chained(equation: Equation) -> bool:
-    """Whether an equation may be one of a chain: floats, element by element and rounded once, or reduced."""
+    """Whether an equation may be one of a fusion: floats, element by element and rounded once, or reduced."""
     result = equation.output.type.format
     floats = all(isinstance(var.type.format, FloatFormat) and var.type.size for var in equation.operands)
     if not floats or not isinstance(result, FloatFormat) or equation.output.type.size == 0:
@@ -81,7 +81,7 @@ def folded(equation: Equation) -> Fold:
 
 
 class Size(NamedTuple):
-    """Rows of the values of a chain, and the elements of the largest one.
+    """Rows of the values of a fusion, and the elements of the largest one.
 
     Attributes:
         rows: how many there are.
@@ -110,7 +110,7 @@ class Size(NamedTuple):
 
 
 def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | None:
-    """The most rows that an equation's values have, and their elements; None where it can be in no chain.
+    """The most rows that an equation's values have, and their elements; None where it can be in no fusion.
 
     Args:
         equation: what computes something.
@@ -126,11 +126,11 @@ def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | No
 
 
 class _Open:
-    """The run of chains that is being found, and its last chain, to which equations are added."""
+    """The run of fusions that is being found, and its last fusion, to which equations are added."""
 
     def __init__(self, block: Block) -> None:
         self._views, self._over = lifetimes(block).views, in_place(block)
-        self._run: list[Chain] = []
+        self._run: list[Fusion] = []
         self._begin(0, Size(1, 1))
 
     def _begin(self, position: int, size: Size) -> None:
@@ -140,7 +140,7 @@ class _Open:
         self._elsewhere: set[Var] = set()  # read of other rows than those that are computed
 
     def take(self, position: int, equation: Equation) -> bool:
-        """Adds an equation to the last chain, or to a new one; False: it can be in none."""
+        """Adds an equation to the last fusion, or to a new one; False: it can be in none."""
         strides = [self._views[x].strides for x in equation.operands]
         if (own := size_of(equation, strides)) is None:
             return False
@@ -169,10 +169,10 @@ class _Open:
 
     def _end(self) -> None:
         if self._made:
-            self._run.append(Chain(self._first, self._last, self._size.rows, self._size.piece))
+            self._run.append(Fusion(self._first, self._last, self._size.rows, self._size.piece))
         self._begin(0, Size(1, 1))
 
-    def end_run(self, runs: list[list[Chain]]) -> None:
+    def end_run(self, runs: list[list[Fusion]]) -> None:
         self._end()
         if self._run:
             runs.append(self._run)
@@ -206,49 +206,49 @@ def in_order(var: Var, view: StridedView) -> bool:
     return view.offset == 0 and step == view.root.type.size
 
 
-def only_inside(block: Block, chain: Chain) -> list[Var]:
-    """The values that lie in pieces: what nothing but a chain reads."""
-    if not chain.cut:
+def only_inside(block: Block, fusion: Fusion) -> list[Var]:
+    """The values that lie in pieces: what nothing but a fusion reads."""
+    if not fusion.cut:
         return []
-    last, kept = lifetimes(block).last, {*in_place(block), *(new for _, new in totals_of(block))}
-    made = [equation.output for _, equation in computed(block, chain)]
-    return [var for var in made if last.get(var, -1) < chain.last and var not in kept]
+    last, kept = lifetimes(block).last, {*in_place(block), *(new for _, new in carries_of(block))}
+    made = [equation.output for _, equation in computed(block, fusion)]
+    return [var for var in made if last.get(var, -1) < fusion.last and var not in kept]
 
 
-def written_over(block: Block, chain: Chain, inside: Container[Var]) -> dict[Var, Var]:
-    """Results of a chain that are written over values that are dead by then: piece by piece, where they lay.
+def written_over(block: Block, fusion: Fusion, inside: Container[Var]) -> dict[Var, Var]:
+    """Results of a fusion that are written over values that are dead by then: piece by piece, where they lay.
 
     Args:
-        block: in which the chain is.
-        chain: the chain.
+        block: in which the fusion is.
+        fusion: the fusion.
         inside: what has no memory of its own, or memory that is not to be given away.
     """
     known = lifetimes(block)
     views, last = known.views, known.last
-    equations, read = computed(block, chain), dict[Var, bool]()  # whether only as its elements lie
+    equations, read = computed(block, fusion), dict[Var, bool]()  # whether only as its elements lie
     for _, equation in equations:
         for var in equation.operands:
             root = views[var].root
             read[root] = read.get(root, True) and in_order(var, views[var])
-    free = [root for root, same in read.items() if same and root not in inside and last[root] < chain.last]
+    free = [root for root, same in read.items() if same and root not in inside and last[root] < fusion.last]
     found: dict[Var, Var] = {}
     for position, equation in equations:
         if (new := equation.output) in inside:
             continue
         stop = position + (equation.op in ELEMENTWISE)  # which reads an element before it writes there
-        fitting = (old for old in free if last[old] < stop and alike(old, new))
+        fitting = (old for old in free if last[old] < stop and lie_alike(old, new))
         if (old := next(fitting, None)) is not None:
             found[new] = old
             free.remove(old)
     return found
 
 
-def alike(old: Var, new: Var) -> bool:
+def lie_alike(old: Var, new: Var) -> bool:
     """Whether two values have elements of the same number and bytes."""
     return old.type.size == new.type.size and old.type.nbytes == new.type.nbytes
 
 
-def computed(block: Block, chain: Chain) -> list[tuple[int, Equation]]:
-    """The equations of a chain that compute something, with their positions."""
+def computed(block: Block, fusion: Fusion) -> list[tuple[int, Equation]]:
+    """The equations of a fusion that compute something, with their positions."""
     equations = equations_of(block)
-    return [(position, equations[position]) for position in lifetimes(block).between(chain.first, chain.last)]
+    return [(position, equations[position]) for position in lifetimes(block).between(fusion.first, fusion.last)]

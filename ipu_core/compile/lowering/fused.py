@@ -6,7 +6,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute, Program, Sequence
 
 
-def at_once(graph: Graph, equations: Listed[Listed[Program]]) -> list[Program]:
+def fused(graph: Graph, equations: Listed[Listed[Program]]) -> list[Program]:
     """The programs of equations of which none needs another's result, in fewer supersteps.
 
     Args:

@@ -1,4 +1,4 @@
-"""Weaving: updates of parameters among the gradients, so that their state is loaded and stored beside these.
+"""Updates of parameters among the gradients, so that their state is loaded and stored beside these.
 
 A parameter is updated once its gradient is there and, by an estimate of all times, its state on the tiles. Small ones
 are updated at once, in rows whose state takes no more than the largest parameter's.
@@ -26,11 +26,11 @@ EXCHANGE = 20  # cycles of a superstep's exchange, about, where others share it
 BYTES = 8  # of a result that a worker makes in a few cycles
 SMALL = 8  # times smaller than the largest are parameters that may wait for others
 FEW = 8  # of these are updated at once
-AHEAD = "grad_weight", "optimiser"  # roles of equations that come as soon as they can, where an update needs them
+AHEAD = "grad_weight", "optimizer"  # roles of equations that come as soon as they can, where an update needs them
 EARLY = 0.75  # of the time until the first load has to begin: it may begin then, since times are estimates
 
 
-class Woven(NamedTuple):
+class EarlyUpdates(NamedTuple):
     """A Block whose updates are among its gradients.
 
     Attributes:
@@ -51,15 +51,15 @@ class _Row(NamedTuple):
     nodes: list[int]
 
 
-def woven(block: Block, plan: BlockPlan) -> Woven:
-    """The Block with its updates woven into its gradients; no bit changes.
+def with_early_updates(block: Block, plan: BlockPlan) -> EarlyUpdates:
+    """The Block with its updates among its gradients; no bit changes.
 
     Where a guard is to say whether the state is replaced, only weights wait for it: what is streamed is kept beside the
     old state until it has spoken.
     """
     sizes, early = _state(block)
     if not sizes:
-        return Woven(block, {}, None)
+        return EarlyUpdates(block, {}, None)
     block = _beside(block)
     known = dependences(block, 1)
     every = equations_of(block)
@@ -79,7 +79,7 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     order, start = _order(known, others, hurry, rows, costs, plan.target, part)
     numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
     new = reordered(block, known, [*order, *range(part.stop, len(equations))])
-    return Woven(new, numbers, equations[order[start]].number)
+    return EarlyUpdates(new, numbers, equations[order[start]].number)
 
 
 def _beside(block: Block) -> Block:
@@ -100,7 +100,7 @@ def _beside(block: Block) -> Block:
 def most_streamed(block: Block) -> int:
     """The bytes of what is streamed that may be on the tiles at a time: a parameter's, and as many on their way."""
     sizes, _ = _state(block)
-    return 2 * max([*sizes.values(), *(var.type.nbytes for var in block.stashed)], default=0)
+    return 2 * max([*sizes.values(), *(var.type.nbytes for var in block.offloaded)], default=0)
 
 
 def _state(block: Block) -> tuple[dict[str, int], set[str]]:
@@ -260,7 +260,7 @@ def _order(
         nodes = {*rows[len(used)].nodes, *_needed(known, rows[len(used)].nodes, late)}
         return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
 
-    run(range(part.start))  # a loop: its totals are there after the last round
+    run(range(part.start))  # a loop: its totals are there after the last iteration
     for node in others[part.start :]:
         if node not in hurry:
             run([*sorted(_needed(known, [node], late), key=rank.__getitem__), node])
