@@ -20,7 +20,7 @@ from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.tensor import Tensor, Variable, whole
 from ipu_core.ir.block import Block, Type, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten

@@ -4,7 +4,8 @@ from ipu_core.chip.target import Target
 from ipu_core.graph.tensor import Tensor, Variable, element_type
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.convolution import place_of
-from ipu_core.ir.lifetimes import StridedView, lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import DOTS
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
 from ipu_core.placement.convolution import Convolution

@@ -44,6 +44,11 @@ class Type:
             size *= n
         return size
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an array of it in memory; its format must have a storage dtype."""
+        return self.size * dtype_of(self.format).itemsize
+
     def __str__(self) -> str:
         return f"{format_name(self.format)}[{','.join(map(str, self.shape))}]"
 

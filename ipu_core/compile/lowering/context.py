@@ -9,7 +9,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
-from ipu_core.ir.lifetimes import StridedView
+from ipu_core.ir.liveness.views import StridedView
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.sides import copied
 from ipu_core.placement.matmul import SumPlan

@@ -37,7 +37,7 @@ from ipu_core.ir.bodies import (
     regions_of,
     steps_of,
 )
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.ops import VIEWS
 from ipu_core.ir.regions import Branch, Loop
 from ipu_core.library.elementwise import add_array, map_array

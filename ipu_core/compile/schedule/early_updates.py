@@ -6,7 +6,7 @@ are updated at once, in rows whose state takes no more than the largest paramete
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.schedule.residency import array_bytes
-from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.compile.schedule.residency import tile_bytes
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import closed, equations_of, outputs_of, runs_of, with_body
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.stays import PHASES, phase
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
-from ipu_core.ir.passes.streaming import PHASES, phase
 from ipu_core.ir.regions import Branch
 
 EXCHANGE = 20  # cycles of a superstep's exchange, about, where others share it
@@ -100,29 +100,24 @@ def _beside(block: Block) -> Block:
 def most_streamed(block: Block) -> int:
     """The bytes of what is streamed that may be on the tiles at a time: a parameter's, and as many on their way."""
     sizes, _ = _state(block)
-    return 2 * max([*sizes.values(), *(_bytes(var) for var in block.offloaded)], default=0)
+    return 2 * max([*sizes.values(), *(var.type.nbytes for var in block.offloaded)], default=0)
 
 
 def _state(block: Block) -> tuple[dict[str, int], set[str]]:
     """By parameter the bytes of its streamed state, and those of which some is also read before the update."""
-    views, number_of, outputs = lifetimes(block).views, dict[Var, int](), outputs_of(block)
+    known, number_of, outputs = lifetimes(block), dict[Var, int](), outputs_of(block)
     for number in block.streamed:
-        number_of |= {views[var].root: number for var in (block.inputs[number], outputs[number])}
+        number_of |= dict.fromkeys(known.roots(block.inputs[number], outputs[number]), number)
     state, soon = dict[str, set[int]](), set[int]()
     for equation in equations_of(block):
-        found = {
-            number_of[views[var].root] for var in (equation.output, *equation.operands) if views[var].root in number_of
-        }
+        roots = known.roots(equation.output, *equation.operands)
+        found = {number_of[root] for root in roots & number_of.keys()}
         if phase(equation) < PHASES["update"]:
             soon |= found
         elif found and equation.parameter is not None:
             state.setdefault(equation.parameter, set()).update(found)
-    sizes = {name: sum(_bytes(block.inputs[i]) for i in numbers) for name, numbers in state.items()}
+    sizes = {name: sum(block.inputs[i].type.nbytes for i in numbers) for name, numbers in state.items()}
     return sizes, {name for name, numbers in state.items() if numbers & soon}
-
-
-def _bytes(var: Var) -> int:
-    return var.type.size * dtype_of(var.type.format).itemsize
 
 
 def _updates(
@@ -147,12 +142,8 @@ def _hurried(
     """The other equations in their order, but what updates need as soon as it can be made, and which those are."""
     earlier = range(part.start)
     order, placed = list(earlier), set(earlier)
-    hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
-    while pending:
-        node = pending.pop()
-        if node not in hurry and node not in updating and node not in earlier and equations[node].role in AHEAD:
-            hurry.add(node)
-            pending += known.before[node]
+    ahead = {node for node, e in enumerate(equations) if e.role in AHEAD and node not in earlier}
+    hurry = _needed(known, updating, ahead.difference(updating))
 
     def soon(node: int) -> bool:
         return node in hurry and node not in placed and placed.issuperset(known.before[node])
@@ -173,6 +164,16 @@ def _hurried(
         if node not in placed and node not in updating:
             place(node)
     return order, hurry
+
+
+def _needed(known: Dependences, nodes: Iterable[int], among: set[int]) -> set[int]:
+    """What has to run before some equations, of those among which it is looked for."""
+    found, pending = set[int](), list(nodes)
+    while pending:
+        fresh = (known.before[pending.pop()] & among) - found
+        found |= fresh
+        pending += fresh
+    return found
 
 
 def _rows(ready: Mapping[str, int], sizes: Mapping[str, int], alone: Container[str]) -> list[list[str]]:
@@ -209,7 +210,7 @@ def _cycles(plan: BlockPlan, equation: Equation) -> int:
     target = plan.target
     if (planned := plan.sums.get(equation.number)) is not None:
         return planned.compute_cycles + planned.exchange_cycles + planned.sync_cycles
-    words = int(array_bytes(target, equation.output.type).max(initial=0)) // BYTES
+    words = tile_bytes(target, equation.output.type) // BYTES
     return target.sync_cycles + EXCHANGE + target.workers * cost.ELEMENTWISE_OVERHEAD + 3 * words
 
 
@@ -230,7 +231,7 @@ def _order(
     """
     rank = {node: place for place, node in enumerate(others)}
     moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
-    order, begins, placed = list[int](), list[int](), set[int]()
+    order, begins, placed, late = list[int](), list[int](), set[int](), set(hurry)
     arrivals, used = list(accumulate(moves[:2])), list[int]()
     now, free = 0, sum(moves[:2])
 
@@ -240,21 +241,13 @@ def _order(
             order.append(node)
             begins.append(now)
             placed.add(node)
+            late.discard(node)
             now += costs[node]
-
-    def makers(nodes: Sequence[int]) -> set[int]:
-        """What hurries and has yet to run before some equations."""
-        found, pending = set[int](), list(nodes)
-        while pending:
-            fresh = hurry.intersection(known.before[pending.pop()]) - found - placed
-            found |= fresh
-            pending += fresh
-        return found
 
     def update() -> None:
         nonlocal now, free
         number = len(used)
-        run(sorted(makers(rows[number].nodes), key=rank.__getitem__))
+        run(sorted(_needed(known, rows[number].nodes, late), key=rank.__getitem__))
         now = max(now, arrivals[number])
         used.append(now)
         run(rows[number].nodes)
@@ -264,13 +257,13 @@ def _order(
             arrivals.append(free)
 
     def ready() -> bool:
-        nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
+        nodes = {*rows[len(used)].nodes, *_needed(known, rows[len(used)].nodes, late)}
         return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
 
     run(range(part.start))  # a loop: its totals are there after the last iteration
     for node in others[part.start :]:
         if node not in hurry:
-            run([*sorted(makers([node]), key=rank.__getitem__), node])
+            run([*sorted(_needed(known, [node], late), key=rank.__getitem__), node])
             while len(used) < len(rows) and arrivals[len(used)] <= now and ready():
                 update()
     while len(used) < len(rows):

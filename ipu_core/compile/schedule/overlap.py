@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 import ipu_core.graph.program as p
 from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.ir.liveness.occupancy import occupancy
 
 
 @dataclass
@@ -40,9 +39,8 @@ def overlapped(programs: Sequence[p.Program], most: int, start: int = 0) -> list
     if not any(moved):
         return list(programs)
     stays = _stays(programs)
-    live = np.zeros(len(programs) + 1, np.int64)
-    for stay in stays:
-        live[stay.first if stay.load is None else stay.load : stay.last + 1] += stay.variable.nbytes
+    spans = [(stay.first if stay.load is None else stay.load, stay.last) for stay in stays]
+    live = occupancy(spans, [stay.variable.nbytes for stay in stays], len(programs))
     early: dict[int, list[p.Program]] = {}
     least = 0  # loads keep their order, in which they share the channel
     for stay in stays:
@@ -68,7 +66,6 @@ def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
     far = {program.tensor.variable for program in programs if isinstance(program, p.RemoteLoad | p.RemoteStore)}
     stays, now, stored = list[_Stay](), dict[Variable, _Stay](), dict[p.RemoteBuffer, int]()
     for place, program in enumerate(programs):
-        reads, writes = accessed(program)
         if isinstance(program, p.RemoteLoad):
             variable, before = program.tensor.variable, now.get(program.tensor.variable)
             first = 1 + max(before.last if before else -1, stored.get(program.buffer, -1))
@@ -76,7 +73,7 @@ def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
             stays.append(now[variable])
         elif isinstance(program, p.RemoteStore):
             stored[program.buffer] = place
-        for variable in (reads | writes) & far:
+        for variable in accessed(program) & far:
             if variable not in now:
                 now[variable] = _Stay(variable, None, place, place)
                 stays.append(now[variable])
@@ -84,36 +81,26 @@ def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
     return stays
 
 
-def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
-    """The variables that a program may read and those that it may write."""
-    reads, writes = set[Variable](), set[Variable]()
-    pending: list[p.Program] = [program]
+def accessed(program: p.Program) -> set[Variable]:
+    """The variables that a program may read or write."""
+    found, pending = set[Variable](), [program]
     while pending:
         match pending.pop():
-            case p.Sequence(steps):
+            case p.Sequence(steps) | p.Overlap(steps):
                 pending += steps
             case p.Repeat(_, body) | p.Call(body):
                 pending.append(body)
-            case p.Overlap(steps):
-                pending += steps
             case p.If(predicate, then, otherwise):
-                reads.add(predicate.variable)
+                found.add(predicate.variable)
                 pending += [then, otherwise]
             case p.Execute(compute_set):
-                for group in compute_set.groups:
-                    for operand in group.operands.values():
-                        (reads if operand.field.reads else set()).add(operand.variable)
-                        (writes if operand.field.writes else set()).add(operand.variable)
+                found |= {operand.variable for group in compute_set.groups for operand in group.operands.values()}
             case p.Copy(source, destination):
-                reads.add(source.variable)
-                writes.add(destination.variable)
-            case p.StreamCopy(stream, tensor):
-                (writes if stream.to_device else reads).add(tensor.variable)
-            case p.RemoteLoad(_, tensor, entry):
-                writes.add(tensor.variable)
-                reads |= {entry.variable} if isinstance(entry, Tensor) else set()
-            case p.RemoteStore(tensor, _, entry):
-                reads |= {each.variable for each in (tensor, entry) if isinstance(each, Tensor)}
+                found |= {source.variable, destination.variable}
+            case p.StreamCopy(_, tensor):
+                found.add(tensor.variable)
+            case p.RemoteLoad(_, tensor, entry) | p.RemoteStore(tensor, _, entry):
+                found |= {each.variable for each in (tensor, entry) if isinstance(each, Tensor)}
             case other:
                 raise NotImplementedError(f"no lowering makes {other!r}")
-    return reads, writes
+    return found

@@ -8,7 +8,7 @@ from ipu_core.chip.target import Target
 from ipu_core.compile.schedule.residency import WORD
 from ipu_core.ir.block import Block, Equation, dtype_of
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
 from ipu_core.ir.passes.dependences import dependences
 from ipu_core.ir.passes.recompute import recompute

@@ -1,27 +1,22 @@
 """Residency: which values of a Block are on the tiles at each equation, counted from their shapes before planning."""
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
-from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.compile.labels import value_names
-from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import RemoteBuffer, check_remote_memory
-from ipu_core.graph.tensor import element_type
-from ipu_core.ir.block import Block, Equation, Type, Var, per_block
-from ipu_core.ir.bodies import carries_of, equations_of, inputs_of, regions_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.block import Block, Equation, Type, Var, dtype_of, per_block
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import stays
 from ipu_core.ir.passes.schedule import schedule
-from ipu_core.ir.regions import Loop
 from ipu_core.placement.layout import linear_layout
 from lowprec.integers import ceil_div
 
 WORD = 8  # bytes
+FULLEST = 0  # the tile that has most of every array
 LARGEST = 5  # values named in a refusal
 
 
@@ -30,13 +25,11 @@ class Peak(NamedTuple):
 
     Attributes:
         needed: bytes on it.
-        tile: its number.
         equation: after which that is; None: before the first.
         values: that live there.
     """
 
     needed: int
-    tile: int
     equation: Equation | None
     values: tuple[Var, ...]
 
@@ -54,34 +47,6 @@ class Residency(NamedTuple):
     free: dict[int, int]
 
 
-class _Live:
-    """Values that live at one place, and their bytes on each tile."""
-
-    def __init__(self, target: Target, own: set[Var]) -> None:
-        self.target, self.own = target, own
-        self.values: dict[Var, None] = {}
-        self.total = np.zeros(target.tiles, np.int64)
-
-    def born(self, *new: Var) -> None:
-        """Further values; those without memory of their own do not count."""
-        for var in new:
-            if var in self.own and var not in self.values:
-                self.values[var] = None
-                self.total = self.total + array_bytes(self.target, var.type)
-
-    def gone(self, *dead: Var) -> None:
-        """Values that are read no more."""
-        for var in dead:
-            if var in self.values:
-                del self.values[var]
-                self.total = self.total - array_bytes(self.target, var.type)
-
-    def peak(self, equation: Equation | None) -> Peak:
-        """The fullest tile now."""
-        tile = int(self.total.argmax())
-        return Peak(int(self.total[tile]), tile, equation, tuple(self.values))
-
-
 @per_block
 def residency(block: Block, target: Target) -> Residency:
     """The residency of a Block on a target; made once for all who ask.
@@ -90,46 +55,24 @@ def residency(block: Block, target: Target) -> Residency:
     product may be made in several steps. The carried state and constants live all the time, what is streamed of it from
     its load to its last use.
     """
-    views, last = lifetimes(block)
-    live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
-    inputs = inputs_of(block)
-    here = (var for i, var in enumerate(inputs) if i not in block.streamed)
-    live.born(*here, *block.constants, *(old for old, _ in carries_of(block)))
-    peak, free = live.peak(None), dict[int, int]()
-    live.gone(*(var for var in inputs[block.carried :] if var not in last))
-    loads, ends = transfers(block).loads, _ends(block)
-    for position, equation in enumerate(equations_of(block)):
-        live.born(*loads.get(position, ()), equation.output)
-        free[equation.number] = target.tile_memory - int(live.total.max())
-        live.gone(*ends.get(position, ()))
-        peak = max(peak, live.peak(equation), key=lambda one: one.needed)
-    return Residency(peak, free)
-
-
-def _ends(block: Block) -> Mapping[int, Sequence[Var]]:
-    """Values in whose memory nothing is read after an equation, by its position."""
-    last, over = lifetimes(block).last, in_place(block)
-    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in carries_of(block))}
-    ends: dict[int, list[Var]] = {}
-    for var, end in last.items():
-        if var not in always:
-            ends.setdefault(end, []).append(var)
-    for loop, step in regions_of(block, Loop):
-        for old, new in loop.carries:  # which lies there too, or is copied there after each iteration
-            ends.setdefault(last[new] if over.get(new) is old else step.last - 1, []).append(old)
-    for end, streamed in transfers(block).frees.items():
-        ends.setdefault(end, []).extend(streamed)
-    return ends
+    equations, found = equations_of(block), sorted(stays(block), key=lambda stay: stay.first)
+    sizes = [tile_bytes(target, stay.var.type) for stay in found]
+    during, after = (
+        occupancy([(stay.first + 1, stay.last + more) for stay in found], sizes, len(equations) + 1) for more in (1, 0)
+    )  # place 0 is before the first equation
+    after[0] = during[0]
+    place = int(after.argmax())
+    there = tuple(stay.var for stay in found if stay.first < place <= max(0, stay.last))
+    peak = Peak(int(after[place]), equations[place - 1] if place else None, there)
+    room = target.tile_memory - during[1:]
+    return Residency(peak, {equation.number: left for equation, left in zip(equations, room.tolist(), strict=True)})
 
 
 @lru_cache(maxsize=256)
-def array_bytes(target: Target, kind: Type) -> Ints:
-    """Bytes of an array on each tile in the layout of its shape, padded to whole words as an engine pads them."""
-    layout = linear_layout(target, kind.shape)
-    starts = np.arange(target.tiles, dtype=np.int64) * layout.chunk
-    held = np.clip(layout.size - starts, 0, layout.chunk) * element_type(kind.format)[1].itemsize
-    padded: Ints = ceil_div(held, WORD) * WORD
-    return padded
+def tile_bytes(target: Target, kind: Type) -> int:
+    """Bytes of an array on the fullest tile in the layout of its shape, in whole words as an engine pads them."""
+    most = min(kind.size, linear_layout(target, kind.shape).chunk) * dtype_of(kind.format).itemsize
+    return ceil_div(most, WORD) * WORD
 
 
 def scheduled(block: Block, target: Target) -> Block:
@@ -157,10 +100,10 @@ def check_room(block: Block, target: Target) -> None:
     peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:
         return
-    there = {var: int(array_bytes(target, var.type)[peak.tile]) for var in peak.values}
+    there = {var: tile_bytes(target, var.type) for var in peak.values}
     constants = sum(there[var] for var in block.constants)
     kept = sum(there.get(var, 0) for var in block.inputs[: block.carried])
     shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}
     largest = sorted(((names[var], size) for var, size in there.items()), key=lambda item: -item[1])[:LARGEST]
     step = "" if peak.equation is None else peak.equation.name
-    raise OutOfTileMemory(peak.tile, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)
+    raise OutOfTileMemory(FULLEST, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)

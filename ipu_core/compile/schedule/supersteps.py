@@ -13,14 +13,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.schedule.residency import array_bytes
+from ipu_core.compile.schedule.residency import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
@@ -52,7 +51,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
             updated at once; these share with their row alone.
     """
     known = dependences(block, 1)
-    sizes = [_most(plan.target, kind) for kind in known.types]
+    sizes = [tile_bytes(plan.target, stay.var.type) for stay in known.values]
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
     far = _streamed(block)
@@ -84,24 +83,19 @@ def _kind(equation: Equation) -> Hashable:
 
 def _streamed(block: Block) -> set[object]:
     """The values that lie in memory that is streamed."""
-    views, outputs = lifetimes(block).views, outputs_of(block)
-    roots = {views[var].root for i in block.streamed for var in (block.inputs[i], outputs[i])} | block.offloaded
-    return {var for var, view in views.items() if view.root in roots}
-
-
-def _most(target: Target, kind: Type) -> int:
-    """Bytes of an array on the tile that has most of it: the first, as of all arrays."""
-    return int(array_bytes(target, kind).max(initial=0))
+    known, outputs = lifetimes(block), outputs_of(block)
+    roots = known.roots(*(var for i in block.streamed for var in (block.inputs[i], outputs[i]))) | block.offloaded
+    return {var for var, view in known.views.items() if view.root in roots}
 
 
 def _under_way(block: Block, plan: BlockPlan, equation: Equation) -> tuple[int, int]:
     """The bytes of a tile that an equation needs besides operands and result: at least, and at most."""
     target, result = plan.target, equation.output.type
     if (planned := plan.sums.get(equation.number)) is not None:
-        return max(0, planned.memory - _most(target, result)), planned.memory
+        return max(0, planned.memory - tile_bytes(target, result)), planned.memory
     views = lifetimes(block).views
     far = (var for var in equation.operands if not views[var].whole or var.type.shape != result.shape)
-    return 0, sum(_most(target, Type(result.shape, var.type.format)) for var in far)
+    return 0, sum(tile_bytes(target, Type(result.shape, var.type.format)) for var in far)
 
 
 class _Slots:
@@ -126,14 +120,9 @@ class _Slots:
         count = len(kinds)
         self.groups = [[node] for node in range(count)]
         self.slot = list(range(count))
-        self.touch: list[set[int]] = [set(readers) for readers in known.readers]
-        for node, made in enumerate(known.makes):
-            for value in made:
-                self.touch[value].add(node)
-        self.live: npt.NDArray[np.int64] = np.zeros(count, np.int64)
-        for value, touched in enumerate(self.touch):
-            first, last = self._span(value, (self.slot[node] for node in touched))
-            self.live[first : last + 1] += sizes[value]
+        self.live = occupancy(
+            [known.span(value, nodes, count) for value, nodes in enumerate(known.touched)], sizes, count
+        )
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
         self.peak = int((self.live + least).max(initial=0))
         self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
@@ -192,18 +181,12 @@ class _Slots:
         """What of the bytes changes: (first slot, the one after the last, more bytes)."""
         yield own, own + 1, -int(self.under_way[node])
         yield slot, slot + 1, int(self.under_way[node])
-        for value in {*self.known.reads[node], *self.known.makes[node]}:
-            others = [self.slot[one] for one in self.touch[value] if one != node]
-            size = self.sizes[value]
-            first, last = self._span(value, (*others, own))
-            begin, end = self._span(value, (*others, slot))
+        for value in self.known.touches[node]:
+            others = [self.slot[one] for one in self.known.touched[value] if one != node]
+            size, count = self.sizes[value], len(self.groups)
+            first, last = self.known.span(value, (*others, own), count)
+            begin, end = self.known.span(value, (*others, slot), count)
             if begin != first:
                 yield min(first, begin), max(first, begin), size if begin < first else -size
             if end != last:
                 yield min(end, last) + 1, max(end, last) + 1, size if end > last else -size
-
-    def _span(self, value: int, slots: Iterable[int]) -> tuple[int, int]:
-        """The first and the last slot in which a value lives."""
-        touched = list(slots)
-        first = 0 if value in self.known.there else min(touched, default=0)
-        return first, len(self.groups) - 1 if value in self.known.kept else max(touched, default=first)

@@ -4,146 +4,105 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from typing import NamedTuple
 
-from ipu_core.ir.block import Block, Equation, Type, Var, dtype_of
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, outputs_of, refilled, regions_of, runs_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
-from ipu_core.ir.passes.streaming import returns, spans
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.stays import START, Stay, stays
 from ipu_core.ir.regions import Loop
 from lowprec.integers import ceil_div
 
 
-@dataclass
-class Dependences:
+class Dependences(NamedTuple):
     """The equations of a Block that compute, numbered as they stand, and all memory that lives for a time: values.
 
     Attributes:
         positions: of the equations in `equations_of` the Block.
         reads: by equation, the values that it reads, each once.
         makes: by equation, the value that it makes, in a tuple; none where it writes over what lives all the time.
+        touches: by equation, the values that it reads or makes.
         before, after: by equation, those that have to come before it and those it has to come before.
         parts: those of each run of the Block, which stay together.
-        types: of the values.
-        bytes: by value, how many. It lives from when it is first made or read until it is last read.
-        readers: by value, the equations that read it.
-        there: values that live from the start.
+        values: as the Block stands.
+        bytes: by value, how many. It lives from the first to the last equation that touches it.
+        touched: by value, the equations that read or make it.
         kept: values that live to the end.
     """
 
-    positions: list[int] = field(default_factory=list)
-    reads: list[tuple[int, ...]] = field(default_factory=list)
-    makes: list[tuple[int, ...]] = field(default_factory=list)
-    before: list[set[int]] = field(default_factory=list)
-    after: list[list[int]] = field(default_factory=list)
-    parts: list[range] = field(default_factory=list)
-    types: list[Type] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
-    readers: list[list[int]] = field(default_factory=list)
-    there: set[int] = field(default_factory=set)
-    kept: set[int] = field(default_factory=set)
+    positions: Sequence[int]
+    reads: Sequence[Sequence[int]]
+    makes: Sequence[tuple[int, ...]]
+    touches: Sequence[tuple[int, ...]]
+    before: Sequence[set[int]]
+    after: Sequence[Sequence[int]]
+    parts: Sequence[range]
+    values: Sequence[Stay]
+    bytes: Sequence[int]
+    touched: Sequence[set[int]]
+    kept: set[int]
 
-    def value(self, kind: Type, grain: int) -> int:
-        """Adds a value of a type; gives its number."""
-        size = kind.size * dtype_of(kind.format).itemsize
-        self.types.append(kind)
-        self.bytes.append(ceil_div(size, grain) * grain)
-        self.readers.append([])
-        return len(self.bytes) - 1
+    def span(self, value: int, places: Iterable[int], count: int) -> tuple[int, int]:
+        """The first and the last place, of so many, at which a value lives, given those at which it is touched."""
+        touched = list(places)
+        first = 0 if self.values[value].first == START else min(touched)
+        return first, count - 1 if value in self.kept else max(touched)
 
 
 def dependences(block: Block, grain: int) -> Dependences:
-    """The dependences in a Block whose arrays take multiples of `grain` bytes.
+    """The dependences in a Block whose arrays take multiples of `grain` bytes: values are what stays for a time.
 
     State that is written over its old value still is: what reads the old one comes before that. What is streamed is
     read by one part of a step after another, as it was, so that it is not loaded more often.
     """
-    found = Dependences()
-    views, over = lifetimes(block).views, in_place(block)
-    every = equations_of(block)
-    found.positions = [i for i, e in enumerate(every) if views[e.output].root is e.output]
-    equations = [every[position] for position in found.positions]
-    operands = [list(dict.fromkeys(views[var].root for var in equation.operands)) for equation in equations]
-    maker = {equation.output: node for node, equation in enumerate(equations)}
-    reading: dict[Var, list[int]] = {}
-    for node, roots in enumerate(operands):
-        for root in roots:
-            reading.setdefault(root, []).append(node)
-    found.before = [{maker[root] for root in roots if root in maker} for roots in operands]
-    for new, old in over.items():
-        found.before[maker[new]].update(node for node in reading.get(old, ()) if node != maker[new])
-    streamed = [block.inputs[i] for i in sorted(block.streamed)]
-    loads = {old: spans(equations, reading.get(old, ())) for old in streamed}
-    offloaded = {var: returns(equations, reading.get(var, ())) for var in block.offloaded}
-    for parts in (*loads.values(), *([here, *later] for here, later in offloaded.values())):
-        for first, second in pairwise(parts):
-            for node in second:
-                found.before[node].update(first)
-    found.after = [[] for _ in equations]
-    for node, earlier in enumerate(found.before):
+    known, every = lifetimes(block), equations_of(block)
+    number = {position: node for node, position in enumerate(known.computing)}
+    lives = [stay for stay in stays(block) if stay.loaded or stay.maker is not None]
+    reads, makes = [list[int]() for _ in number], [tuple[int, ...]()] * len(number)
+    before, last, touched = _before(block, number), dict[Var, list[int]](), list[set[int]]()
+    for value, stay in enumerate(lives):
+        readers = [number[position] for position in stay.readers]
+        for node in readers:
+            reads[node].append(value)
+            before[node].update(last.get(stay.var, ()))
+        last[stay.var] = readers
+        touched.append({*readers})
+        if stay.maker is not None:
+            makes[number[stay.maker]] = (value,)
+            touched[-1].add(number[stay.maker])
+    after = [list[int]() for _ in number]
+    for node, earlier in enumerate(before):
         for one in earlier:
-            found.after[one].append(node)
-    _add_values(found, block, grain, loads, offloaded, reading, maker, over)
-    found.parts = [
-        range(*(bisect_left(found.positions, end) for end in (run.first, run.last))) for run in runs_of(block)
-    ]
-    return found
-
-
-def _add_values(
-    found: Dependences,
-    block: Block,
-    grain: int,
-    loads: Mapping[Var, list[list[int]]],
-    offloaded: Mapping[Var, tuple[list[int], list[list[int]]]],
-    reading: Mapping[Var, list[int]],
-    maker: Mapping[Var, int],
-    over: Mapping[Var, Var],
-) -> None:
-    """Numbers the values, and says which equations make and read them."""
-    views = lifetimes(block).views
-    lies = dict[Var, int]()
-    reads: list[list[int]] = [[] for _ in found.positions]
-
-    def read(value: int, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            if value not in reads[node]:
-                reads[node].append(value)
-                found.readers[value].append(node)
-
-    for old, parts in loads.items():
-        for nodes in parts:
-            lies[old] = found.value(old.type, grain)  # the last of them is where the new one may be written
-            read(lies[old], nodes)
-    finished = set[Var]()  # totals that nothing reads after their loop
-    for loop, step in regions_of(block, Loop):
-        later = {views[var].root for equation in equations_of(block)[step.last :] for var in equation.operands}
-        finished |= {new for _, new in loop.carries} - later
-        for old, new in loop.carries:
-            if over.get(new) is old:
-                lies[old] = found.value(old.type, grain)
-                found.there.add(lies[old])
-                found.kept |= {lies[old]} if new in finished else set()
-                read(lies[old], reading.get(old, ()))
-    for root in maker:
-        if root in over:
-            place = lies.get(over[root])
-            found.makes.append(() if place is None else (place,))
-        else:
-            place = found.value(root.type, grain)
-            found.makes.append((place,))
-        if place is not None:
-            at_once, again = offloaded.get(root, (list(reading.get(root, ())), []))
-            lies[root] = place
-            read(place, at_once)
-            for nodes in again:
-                read(found.value(root.type, grain), nodes)
-    found.reads = [tuple(values) for values in reads]
+            after[one].append(node)
     outputs = outputs_of(block)
-    far = {views[outputs[i]].root for i in block.streamed}
-    ends = {views[var].root for var in outputs} - far | finished
-    found.kept |= {lies[root] for root in ends if root in lies and root in maker}
+    ends = known.roots(*outputs) - known.roots(*(outputs[i] for i in block.streamed))
+    for loop, step in regions_of(block, Loop):
+        ends |= {new for _, new in loop.carries if known.last[new] < step.last}  # nothing reads them after it
+    return Dependences(
+        positions=known.computing,
+        reads=reads,
+        makes=makes,
+        touches=[tuple({*read, *made}) for read, made in zip(reads, makes, strict=True)],
+        before=before,
+        after=after,
+        parts=[range(*(bisect_left(known.computing, end) for end in (run.first, run.last))) for run in runs_of(block)],
+        values=lives,
+        bytes=[ceil_div(stay.var.type.nbytes, grain) * grain for stay in lives],
+        touched=touched,
+        kept={value for value, stay in enumerate(lives) if stay.maker is not None and every[stay.maker].output in ends},
+    )
+
+
+def _before(block: Block, number: Mapping[int, int]) -> list[set[int]]:
+    """By equation that computes, those that make what it reads, or read what it writes over."""
+    known, before = lifetimes(block), [set[int]() for _ in number]
+    for root, positions in known.readers.items():
+        for position in positions if root in known.made else ():
+            before[number[position]].add(number[known.made[root]])
+    for new, old in in_place(block).items():
+        maker = number[known.made[new]]
+        before[maker].update(number[position] for position in known.readers[old] if number[position] != maker)
+    return before
 
 
 def reordered(block: Block, known: Dependences, order: Sequence[int]) -> Block:

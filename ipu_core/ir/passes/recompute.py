@@ -17,7 +17,7 @@ import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of
 from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, outputs_of, rewritten
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import GATHERS, OPS
 from ipu_core.ir.passes.guard import BACKWARD
 from lowprec.extras import optional

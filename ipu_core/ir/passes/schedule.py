@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from heapq import heapify, heappop, heappush
+from operator import itemgetter, or_
 
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import carries_of, closed, with_body
+from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import START
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
 MOVED_AS_ONE = 16  # equations that may be moved as one
@@ -61,10 +65,11 @@ def schedule(block: Block, grain: int = 1) -> Block:
     return block if best is trace else reordered(block, known, best)
 
 
-def peak(known: Dependences, order: Iterable[int]) -> int:
+def peak(known: Dependences, order: Sequence[int]) -> int:
     """The most bytes that live at a time: while an equation runs, what it reads and what it makes."""
-    memory = _Memory(known)
-    return max((memory.run(node) for node in order), default=0)
+    place = {node: number for number, node in enumerate(order)}
+    spans = (known.span(value, map(place.__getitem__, nodes), len(order)) for value, nodes in enumerate(known.touched))
+    return int(occupancy(spans, known.bytes, len(order)).max(initial=0))
 
 
 class _Memory:
@@ -73,44 +78,39 @@ class _Memory:
     Attributes:
         live: bytes.
         there: values that live.
-        left: by value, how many equations will yet read it; one more where it lives to the end.
+        left: by value, how many equations will yet touch it; one more where it lives to the end.
     """
 
     def __init__(self, known: Dependences) -> None:
-        self.known, self.there = known, set(known.there)
-        self.live = sum(known.bytes[value] for value in known.there)
-        self.left = [len(readers) + (value in known.kept) for value, readers in enumerate(known.readers)]
+        self.known = known
+        self.there = {value for value, stay in enumerate(known.values) if stay.first == START}
+        self.live = sum(known.bytes[value] for value in self.there)
+        self.left = [len(touched) + (value in known.kept) for value, touched in enumerate(known.touched)]
 
-    def run(self, node: int) -> int:
-        """Runs an equation; gives the bytes that live meanwhile."""
-        known = self.known
-        for value in (*known.reads[node], *known.makes[node]):
+    def run(self, node: int) -> None:
+        """Runs an equation."""
+        for value in self.known.touches[node]:
             if value not in self.there:
                 self.there.add(value)
-                self.live += known.bytes[value]
-        most = self.live
-        for value in known.reads[node]:
+                self.live += self.known.bytes[value]
             self.left[value] -= 1
-        for value in {*known.reads[node], *known.makes[node]}:
             if not self.left[value]:
-                self.live -= known.bytes[value]
-        return most
+                self.there.remove(value)
+                self.live -= self.known.bytes[value]
 
     def change(self, nodes: Sequence[int]) -> tuple[int, int]:
         """What running some equations would add: (bytes at most on the way, bytes in the end)."""
-        known, fresh, read = self.known, set[int](), dict[int, int]()
+        sizes, there, left = self.known.bytes, self.there, dict[int, int]()
         added = most = 0
         for node in nodes:
-            for value in (*known.reads[node], *known.makes[node]):
-                if value not in self.there and value not in fresh:
-                    fresh.add(value)
-                    added += known.bytes[value]
+            touches = self.known.touches[node]
+            for value in touches:
+                if value not in left:
+                    left[value] = self.left[value]
+                    added += 0 if value in there else sizes[value]
+                left[value] -= 1
             most = max(most, added)
-            for value in known.reads[node]:
-                read[value] = read.get(value, 0) + 1
-            for value in {*known.reads[node], *known.makes[node]}:
-                if self.left[value] == read.get(value, 0):
-                    added -= known.bytes[value]
+            added -= sum(sizes[value] for value in touches if not left[value])
         return most, added
 
 
@@ -131,7 +131,7 @@ def _late(known: Dependences, order: Sequence[int]) -> list[int]:
         needed.update(fresh)
         for earlier in known.before[node]:
             after[earlier] -= 1
-        return {*known.before[node], *(reader for value in fresh for reader in known.readers[value])}
+        return known.before[node].union(*(known.touched[value] for value in fresh))
 
     def waits(node: int) -> bool:
         if node in placed or after[node]:
@@ -158,13 +158,7 @@ def _ends(known: Dependences, order: Sequence[int]) -> list[int]:
         until[node] = 1 << place
         for earlier in known.before[node]:
             until[node] |= until[earlier]
-    ends = []
-    for readers in known.readers:
-        mask = 0
-        for node in readers:
-            mask |= until[node]
-        ends.append(mask)
-    return ends
+    return [reduce(or_, (until[node] for node in touched)) for touched in known.touched]
 
 
 def _early(known: Dependences, order: Sequence[int]) -> list[int]:
@@ -184,33 +178,28 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             left ^= 1 << rank[node]
             result.append(node)
             memory.run(node)
-            touched.update(known.reads[node], known.makes[node])
+            touched.update(known.touches[node])
             for later in known.after[node]:
                 touched.update(known.reads[later])
-        return {value for value in touched if value in memory.there and memory.left[value]}
+        return touched & memory.there
 
-    def last_readers(value: int, part: range) -> list[int] | None:
-        """All that has yet to run until a value is free, in order; None: too much, or it is never."""
+    def last_readers(value: int, part: range) -> list[int]:
+        """All that has yet to run until a value is free, in order; none where that is too much, or it is never."""
         found = ends[value] & left
         if value in known.kept or found.bit_count() > MOVED_AS_ONE:
-            return None
+            return []
         nodes = []
         while found:
             nodes.append(order[(found & -found).bit_length() - 1])
             found &= found - 1
-        return nodes if all(node in part for node in nodes) else None
+        return nodes if all(node in part for node in nodes) else []
 
     for part in known.parts:
         for node in order[part.start : part.stop]:
             touched = set() if node in done else run([node])
             while touched:
-                best: tuple[int, int, list[int]] | None = None
-                for value in sorted(touched):
-                    nodes = last_readers(value, part)
-                    if nodes is None:
-                        continue
-                    most, added = memory.change(nodes)
-                    if added < 0 and memory.live + most <= limit and (best is None or (most, added) < best[:2]):
-                        best = most, added, nodes
-                touched = set() if best is None else run(best[2])
+                groups = filter(None, (last_readers(value, part) for value in sorted(touched)))
+                options = [(*memory.change(nodes), nodes) for nodes in groups]
+                room = [each for each in options if each[1] < 0 and memory.live + each[0] <= limit]
+                touched = run(min(room, key=itemgetter(0, 1))[2]) if room else set()
     return result

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import groupby
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.bodies import carries_of, equations_of, outputs_of, runs_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.stays import phase
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision.rules import named, names_of
 from ipu_core.ir.pytree import paths
@@ -18,28 +18,8 @@ from ipu_core.ir.pytree import paths
 MOMENTS = ("first_moment", "second_moment")
 """Families of the equations that make the new moments."""
 
-PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimizer": 2, "update": 2}
-"""What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
-
 LEAST = 2  # elements: what is smaller stays on the tiles
 NEAR = 8  # names that a refusal offers
-
-
-def phase(equation: Equation) -> int:
-    """The part of the step that an equation belongs to; a copy of a forward one is made for the gradients."""
-    return PHASES["forward" if equation.drawn is None else "grad_input"] or PHASES[equation.role]
-
-
-def spans(equations: Sequence[Equation], readers: Iterable[int]) -> list[list[int]]:
-    """Those that read a value, by their places and in order, cut where another part of the step begins."""
-    return [list(group) for _, group in groupby(readers, key=lambda place: phase(equations[place]))]
-
-
-def returns(equations: Sequence[Equation], readers: Iterable[int]) -> tuple[list[int], list[list[int]]]:
-    """Those that read an offloaded value where it is made, and those for which it is loaded again, by load."""
-    found = spans(equations, readers)
-    here = found.pop(0) if found and not phase(equations[found[0][0]]) else []
-    return here, found
 
 
 @per_block
@@ -53,21 +33,15 @@ def streamable(block: Block) -> frozenset[int]:
 @per_block
 def offloadable(block: Block) -> Mapping[Var, Equation]:
     """The values of the forward part that lie in memory of their own and are kept for gradients alone."""
-    views, equations = lifetimes(block).views, equations_of(block)
-    read: dict[Var, list[int]] = {}
-    for position, equation in enumerate(equations):
-        for var in equation.operands if views[equation.output].root is equation.output else ():
-            read.setdefault(views[var].root, []).append(position)
-    kept = {views[var].root for var in (*outputs_of(block), *(new for _, new in carries_of(block)))}
-    found = {}
-    for run in runs_of(block):
-        for position in range(run.first, run.last):
-            equation = equations[position]
-            var, readers = equation.output, read.get(equation.output, [])
-            phases = [phase(equations[one]) for one in (position, *readers)]
-            stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= run.last)
-            if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
-                found[var] = equation
+    known, equations, found = lifetimes(block), equations_of(block), dict[Var, Equation]()
+    kept = known.roots(*outputs_of(block), *(new for _, new in carries_of(block)))
+    for position, end in ((one, run.last) for run in runs_of(block) for one in known.between(run.first, run.last)):
+        var = equations[position].output
+        readers = known.readers[var]
+        phases = [phase(equations[one]) for one in (position, *readers)]
+        stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= end)
+        if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
+            found[var] = equations[position]
     return found
 
 

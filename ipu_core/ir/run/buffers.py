@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +12,8 @@ from ipu_core.chip.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
 from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 from ipu_core.ir.exact import exact
-from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.run.fusions import Fusion, item_bytes, only_inside, written_over
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.run.fusions import Fusion, only_inside, written_over
 from lowprec.integers import ceil_div
 
 
@@ -59,25 +59,15 @@ def allocate(
             arrays[var] = aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
             if var in block.constants:
                 arrays[var][...] = block.constants[var]
-    views, last = lifetimes(block)
-    in_pieces, piece_bytes = _piece_places(block, fusions, whole)
-    begin, end = list(range(len(equations) + 1)), list(range(len(equations) + 1))
-    for fusion in (fusion for fusion in fusions if fusion.cut or whole):
-        begin[fusion.first : fusion.last] = [fusion.first] * (fusion.last - fusion.first)
-        end[fusion.first : fusion.last] = [fusion.last - 1] * (fusion.last - fusion.first)
-    own_memory = [
-        (position, var)
-        for position, var in enumerate(equation.output for equation in equations)
-        if views[var].root is var and var not in over and var not in in_pieces
-    ]
-    homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
+    views, (in_pieces, piece_bytes) = lifetimes(block).views, _piece_places(block, fusions, whole)
     kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in carries_of(block))))
     given = {new: old for fusion in fusions for new, old in written_over(block, fusion, kept).items()}
-    for first, var in own_memory:
-        home = homes[var] = homes[given[var]] if var in given else var
-        stop = end[max(first, last.get(var, first))]
-        spans[home] = (spans[home][0], max(spans[home][1], stop)) if home in spans else (begin[first], stop)
-    sizes = {home: home.type.size * item_bytes(home) for home in spans}
+    homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
+    for var, (first, last) in _spans(block, [fusion for fusion in fusions if fusion.cut or whole]):
+        if var not in over and var not in in_pieces:
+            home = homes[var] = homes[given[var]] if var in given else var
+            spans[home] = (spans[home][0], max(spans[home][1], last)) if home in spans else (first, last)
+    sizes = {home: home.type.nbytes for home in spans}
     places, total = pack([*sizes.values()], [*spans.values()])
     offsets = dict(zip(spans, places, strict=True))
     buffer, pieces = aligned(total, np.dtype(np.uint8)), aligned(piece_bytes, np.dtype(np.uint8))
@@ -94,14 +84,25 @@ def allocate(
     return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
 
 
+def _spans(block: Block, together: Sequence[Fusion]) -> Iterator[tuple[Var, tuple[int, int]]]:
+    """How long every result is needed: those that fusions read or make, from their first to their last equation."""
+    known, equations = lifetimes(block), equations_of(block)
+    around = {position: fusion for fusion in together for position in range(fusion.first, fusion.last)}
+    for var in (equations[position].output for position in known.computing):
+        first, last = known.span(var)
+        begin, end = around.get(first), around.get(last)
+        yield var, (begin.first if begin else first, end.last - 1 if end else last)
+
+
 def _piece_places(block: Block, fusions: Sequence[Fusion], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
     """Offsets of the values that only fusions read, and bytes, of the memory for pieces; each fusion has it all."""
-    last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
+    offsets, most = dict[Var, int](), 0
     for fusion in fusions:
-        inside = [(first, var) for first, var in only_inside(block, fusion) if var not in whole]
-        sizes = [fusion.piece * var.type.size // fusion.rows * item_bytes(var) for _, var in inside]
-        places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
-        offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
+        inside = [var for var in only_inside(block, fusion) if var not in whole]
+        places, total = pack(
+            [fusion.piece * var.type.nbytes // fusion.rows for var in inside], [*map(lifetimes(block).span, inside)]
+        )
+        offsets |= zip(inside, places, strict=True)
         most = max(most, total)
     return offsets, most
 

@@ -10,14 +10,14 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array, Block, Equation, Var
-from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, outputs_of, steps_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, steps_of
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind
+from ipu_core.ir.run.steps import OF_STEP, Prepared, Steps
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
@@ -29,22 +29,8 @@ Observer = Callable[[Equation, Sequence[Any], Array], None]
 """Told of equations that are computed, in a loop each time: the equation, what it read, as that was before, and the
 array it wrote, which others will write over. Views of arrays are not computed."""
 
-Calls = Sequence[tuple[BoundCall, int | None]]
-"""Prepared calls, each with the number that is folded into its key; None: it draws no random bits, OF_STEP: its key is
-that of the step, or of the iteration."""
-
-OF_STEP = -1
-
 Wrap = Callable[[BoundCall, Equation, Sequence[Any], Array], BoundCall]
 """Makes another call of a prepared one, its equation, the arrays it reads and the array it writes."""
-
-
-class _Prepared(NamedTuple):
-    """A call, the position of its first equation, and its number as of `Calls`."""
-
-    position: int
-    call: BoundCall
-    number: int | None
 
 
 class Told(NamedTuple):
@@ -127,12 +113,12 @@ class Executable:
         self._state, self._results = self._inputs[: block.carried], outputs[block.carried :]
         self._moves = write_back([array for _, array in self._state], outputs)
         self._given: dict[Var, Array] = dict.fromkeys(set(block.inputs) - set(inputs_of(block)), np.empty(0))
-        self._calls = self._prepared(runs, buffers, orders, control)
+        calls = self._prepared(runs, buffers, orders, control)
         self._chained = bool(runs)
         self._observer: Observer | None = None
         self._new = np.ones((), np.bool_) if told is None else told.new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
-        self._program = _in_turn([self._runs(step) for step in steps_of(block)])
+        self._program = Steps(calls, self._arrays, self._given, self._new).program(steps_of(block))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -146,20 +132,21 @@ class Executable:
         buffers: Buffers,
         orders: Mapping[int, Accumulation],
         control: FloatingPointControl,
-    ) -> list[_Prepared]:
-        block, views = self.block, lifetimes(self.block).views
+    ) -> list[Prepared]:
+        block, equations = self.block, equations_of(self.block)
         first = {run[0].first: run for run in runs}
         inside = {position for run in runs for position in range(run[0].first, run[-1].last)}
         calls = []
-        for position, equation in enumerate(equations_of(block)):
+        for position in lifetimes(block).computing:
+            equation = equations[position]
             if position in first:
                 run = first[position]
                 call = bind_fusions(block, run, buffers, orders, control)
                 made = [each for fusion in run for _, each in computed(block, fusion)]
-                calls.append(_Prepared(position, self._telling(call, made), OF_STEP))
-            elif position not in inside and views[equation.output].root is equation.output:
+                calls.append(Prepared(position, self._telling(call, made), OF_STEP))
+            elif position not in inside:
                 call = self._bind(equation, orders.get(equation.number), control)
-                calls.append(_Prepared(position, self._telling(call, [equation]), equation.draws))
+                calls.append(Prepared(position, self._telling(call, [equation]), equation.draws))
         return calls
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
@@ -305,50 +292,11 @@ class Executable:
             else:
                 array[...] = value
 
-    def _runs(self, step: EquationSpan | RegionSpan) -> Callable[[Key], None]:
-        """What runs a step of the Block, with the key of the whole or of the iteration around it."""
-        if isinstance(step, EquationSpan):
-            calls = [(each.call, each.number) for each in self._calls if step.first <= each.position < step.last]
-            return lambda key: _run(calls, key)
-        body = _in_turn([self._runs(each) for each in step.steps])
-        region = step.equation.region
-        if isinstance(region, Loop):
-            return self._loop(region, body)
-        if isinstance(region, Branch):
-            return _branch(self._arrays[region.flag], body, self._new)
-        raise NotImplementedError(f"no execution of {region!r}")
-
-    def _loop(self, loop: Loop, body: Callable[[Key], None]) -> Callable[[Key], None]:
-        arrays, given = self._arrays, self._given
-        totals = [arrays[old] for old, _ in loop.carries]
-        moves = write_back(totals, [arrays[new] for _, new in loop.carries])
-
-        def run(key: Key) -> None:
-            for total in totals:
-                total[...] = 0
-            for number in range(loop.count):
-                for whole, part in loop.fed:
-                    arrays[part][...] = loop.part(part, given[whole], number)
-                body(iteration_key(key, number))
-                for to, source in moves:
-                    np.copyto(to, source)
-
-        return run
-
-
-def _branch(flag: Array, body: Callable[[Key], None], new: Array) -> Callable[[Key], None]:
-    def run(key: Key) -> None:
-        new[...] = bool(flag)  # the body may write over it
-        if new:
-            body(key)
-
-    return run
-
 
 def _seen(block: Block, told: Told) -> set[Var]:
     """The values in memory that are told of, and those of which these were made."""
-    views = lifetimes(block).views
-    return {views[var].root for e in equations_of(block) if told.of(e) for var in (*e.operands, e.output)}
+    told_of = (equation for equation in equations_of(block) if told.of(equation))
+    return lifetimes(block).roots(*(var for equation in told_of for var in (*equation.operands, equation.output)))
 
 
 def _located(call: BoundCall, equation: Equation) -> BoundCall:
@@ -361,19 +309,6 @@ def _located(call: BoundCall, equation: Equation) -> BoundCall:
             raise FloatingPointException(f"{error}, in {equation.name}") from None
 
     return located
-
-
-def _in_turn(steps: Sequence[Callable[[Key], None]]) -> Callable[[Key], None]:
-    def run(key: Key) -> None:
-        for step in steps:
-            step(key)
-
-    return run
-
-
-def _run(calls: Calls, key: Key) -> None:
-    for call, number in calls:
-        call(None if number is None else key if number == OF_STEP else key.fold_in(number))
 
 
 def checked(var: Var, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> Any:

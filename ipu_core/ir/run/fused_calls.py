@@ -9,10 +9,10 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
 from ipu_core.ir.run.buffers import Buffers
-from ipu_core.ir.run.fusions import Fusion, computed, folded, item_bytes
+from ipu_core.ir.run.fusions import Fusion, computed, folded
 from ipu_core.ir.run.kernels import BoundCall, order_of
 from lowprec import Accumulation
 from lowprec.pipeline import Pipeline
@@ -41,7 +41,7 @@ def bind_fusions(
             atoms = (*equation.inputs, equation.output)
             roots = [views[x].root if isinstance(x, Var) else None for x in atoms]
             inside = [root if root in buffers.in_pieces else None for root in roots]
-            rows = [item_bytes(root) * root.type.size // fusion.rows if root else 0 for root in inside]
+            rows = [root.type.nbytes // fusion.rows if root else 0 for root in inside]
             values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
             _add(call, equation, values, rows, orders.get(equation.number), control)
     return call

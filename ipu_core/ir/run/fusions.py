@@ -12,9 +12,10 @@ import math
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
+from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.bodies import carries_of, equations_of, runs_of
-from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import ELEMENTWISE
 from lowprec import FloatFormat
 from lowprec.values.axes import Fold, fold, restrided
@@ -56,12 +57,10 @@ class Fusion(NamedTuple):
 @per_block
 def runs_of_fusions(block: Block) -> tuple[tuple[Fusion, ...], ...]:
     """The fusions in order, as runs between which other equations compute something."""
-    views, runs, open_ = lifetimes(block).views, list[list[Fusion]](), _Open(block)
-    equations = equations_of(block)
+    equations, runs, open_ = equations_of(block), list[list[Fusion]](), _Open(block)
     for run in runs_of(block):
-        for position in range(run.first, run.last):
-            equation = equations[position]
-            if views[equation.output].root is equation.output and not open_.take(position, equation):
+        for position in lifetimes(block).between(run.first, run.last):
+            if not open_.take(position, equations[position]):
                 open_.end_run(runs)
         open_.end_run(runs)
     return tuple(map(tuple, runs))
@@ -207,13 +206,13 @@ def in_order(var: Var, view: StridedView) -> bool:
     return view.offset == 0 and step == view.root.type.size
 
 
-def only_inside(block: Block, fusion: Fusion) -> list[tuple[int, Var]]:
-    """The values that lie in pieces: what nothing but a fusion reads, each with the position of its equation."""
+def only_inside(block: Block, fusion: Fusion) -> list[Var]:
+    """The values that lie in pieces: what nothing but a fusion reads."""
     if not fusion.cut:
         return []
-    last, over, after = lifetimes(block).last, in_place(block), {new for _, new in carries_of(block)}
-    made = [(position, equation.output) for position, equation in computed(block, fusion)]
-    return [(i, var) for i, var in made if last.get(var, -1) < fusion.last and var not in after and var not in over]
+    last, kept = lifetimes(block).last, {*in_place(block), *(new for _, new in carries_of(block))}
+    made = [equation.output for _, equation in computed(block, fusion)]
+    return [var for var in made if last.get(var, -1) < fusion.last and var not in kept]
 
 
 def written_over(block: Block, fusion: Fusion, inside: Container[Var]) -> dict[Var, Var]:
@@ -224,7 +223,8 @@ def written_over(block: Block, fusion: Fusion, inside: Container[Var]) -> dict[V
         fusion: the fusion.
         inside: what has no memory of its own, or memory that is not to be given away.
     """
-    views, last = lifetimes(block).views, lifetimes(block).last
+    known = lifetimes(block)
+    views, last = known.views, known.last
     equations, read = computed(block, fusion), dict[Var, bool]()  # whether only as its elements lie
     for _, equation in equations:
         for var in equation.operands:
@@ -245,16 +245,10 @@ def written_over(block: Block, fusion: Fusion, inside: Container[Var]) -> dict[V
 
 def lie_alike(old: Var, new: Var) -> bool:
     """Whether two values have elements of the same number and bytes."""
-    return old.type.size == new.type.size and item_bytes(old) == item_bytes(new)
-
-
-def item_bytes(var: Var) -> int:
-    """Bytes of an element in memory."""
-    return dtype_of(var.type.format).itemsize
+    return old.type.size == new.type.size and old.type.nbytes == new.type.nbytes
 
 
 def computed(block: Block, fusion: Fusion) -> list[tuple[int, Equation]]:
     """The equations of a fusion that compute something, with their positions."""
-    views, equations, between = lifetimes(block).views, equations_of(block), range(fusion.first, fusion.last)
-    there = [(position, equations[position]) for position in between]
-    return [(position, e) for position, e in there if views[e.output].root is e.output]
+    equations = equations_of(block)
+    return [(position, equations[position]) for position in lifetimes(block).between(fusion.first, fusion.last)]

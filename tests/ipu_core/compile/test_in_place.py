@@ -10,7 +10,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.lifetimes import in_place
+from ipu_core.ir.liveness.lifetimes import in_place
 from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import apply, convert

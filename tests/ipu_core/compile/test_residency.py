@@ -17,7 +17,7 @@ from ipu_core.compile.schedule.residency import check_room, residency
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import regions_of
-from ipu_core.ir.lifetimes import in_place
+from ipu_core.ir.liveness.lifetimes import in_place
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.regions import Loop

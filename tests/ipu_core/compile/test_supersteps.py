@@ -17,7 +17,7 @@ from ipu_core.compile.schedule.supersteps import shared
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import equations_of, outputs_of, runs_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.precision import Precision

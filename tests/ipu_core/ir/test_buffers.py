@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core.chip.arrays import LINE
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.run.buffers import allocate, pack
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.study.models import lm
@@ -62,7 +62,7 @@ def test_little_is_lost_between_the_results_of_a_language_model() -> None:
         lm.initial(lm.layout(size), 0),
         (text, text),
     )
-    views, last = lifetimes(block)
+    views, last = lifetimes(block).views, lifetimes(block).last
     live = np.zeros(len(block.equations) + 1, np.int64)
     for first, equation in enumerate(block.equations):
         var = equation.output

@@ -11,7 +11,7 @@ from ipu_core import nn
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten

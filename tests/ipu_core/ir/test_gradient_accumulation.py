@@ -17,7 +17,7 @@ from ipu_core.compile.schedule.residency import check_room
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import carries_of, closed, inputs_of
-from ipu_core.ir.lifetimes import in_place
+from ipu_core.ir.liveness.lifetimes import in_place
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten

@@ -31,7 +31,7 @@ from ipu_core.ir.bodies import (
     steps_of,
     with_body,
 )
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.recompute import recompute

@@ -16,7 +16,7 @@ from ipu_core import nn
 from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.ir.block import Block, Equation, Params, Type, Var, dtype_of
 from ipu_core.ir.bodies import carries_of, equations_of, regions_of, runs_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.dependences import dependences, reordered
 from ipu_core.ir.passes.guard import guarded
@@ -65,7 +65,7 @@ def step_of(name: str) -> Block:
 
 def live_bytes(block: Block) -> int:
     """The peak as one would count it by hand, of what is neither streamed nor an iteration's."""
-    (views, last), over = lifetimes(block), in_place(block)
+    views, last, over = lifetimes(block).views, lifetimes(block).last, in_place(block)
     made = [(position, e.output) for position, e in enumerate(equations_of(block)) if views[e.output].root is e.output]
     spans = [
         (first, max(first, last.get(var, first)), var.type.size * dtype_of(var.type.format).itemsize)

@@ -8,7 +8,7 @@ import pytest
 
 from ipu_core.chip.target import Target
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.lifetimes import in_place
+from ipu_core.ir.liveness.lifetimes import in_place
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop

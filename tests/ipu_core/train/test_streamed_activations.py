@@ -14,10 +14,11 @@ from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.liveness.stays import phase
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.recompute import recompute
-from ipu_core.ir.passes.streaming import offloadable, phase, streaming
+from ipu_core.ir.passes.streaming import offloadable, streaming
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.execute import Executable
 from ipu_core.study.models import lm

@@ -9,7 +9,7 @@ import pytest
 from ipu_core.chip.target import Target
 from ipu_core.compile.schedule.residency import residency
 from ipu_core.ir.bodies import equations_of, regions_of
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.run.buffers import allocate
 from ipu_core.ir.run.execute import Executable
@@ -47,7 +47,7 @@ def test_a_value_lies_as_numpys_view_does(name: str) -> None:
 
 def test_a_value_lives_until_its_last_view_is_read() -> None:
     block = trace(lambda a: (a.T, (a * 2.0).T[1:] + 1.0, a[0] * 3.0), A)
-    views, last = lifetimes(block)
+    views, last = lifetimes(block).views, lifetimes(block).last
     (source,) = block.inputs
     product = next(e.output for e in block.equations if e.op == "multiply" and e.output.type.shape == (4, 6))
     added = next(i for i, e in enumerate(block.equations) if e.op == "add")
