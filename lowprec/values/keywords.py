@@ -14,6 +14,7 @@ from lowprec.values.accumulation import Accumulation, Adder, Stages
 from lowprec.values.formats import FormatLike
 from lowprec.values.rounding import FewBitMode, InfiniteInput, Mode, Overflow, Rounding
 
+# Few-bit modes are apart: sums and products do not take them (`Rounding.refuse`).
 RoundingLike = Mode | Literal["nearest"] | Rounding
 """How to round; "nearest" is nearest_even, as precisions call it."""
 FewBitRoundingLike = Mode | FewBitMode | Literal["nearest"] | Rounding
@@ -80,6 +81,7 @@ def as_rounding(rounding: FewBitRoundingLike = "nearest_even", **keywords: Any) 
         TypeError: keywords that are none of a rounding's, or beside a Rounding.
         ValueError: as `Rounding`.
     """
+    # Before Rounding(**keywords), whose complaint would name its __init__.
     refuse_unknown(keywords, RoundingKeywords)
     if isinstance(rounding, Rounding):
         _refuse_both("rounding", keywords)
@@ -111,11 +113,13 @@ def as_sum(
     """
     refuse_unknown(keywords, allowed)
     policies = {name: value for name, value in keywords.items() if name in _ROUNDING}
+    # The rounding's keywords may stand beside an Accumulation, the order's may not.
     order = {_FIELDS.get(name, name): value for name, value in keywords.items() if name not in _ROUNDING}
     if accumulation is None:
         return Accumulation(**{"group": group, **order}), as_rounding(rounding, **policies)
     if not isinstance(accumulation, Accumulation):
         raise TypeError(f"accumulation must be a lowprec.Accumulation, not {accumulation!r}")
+    # Else one of two statements about the same sum would win in silence.
     _refuse_both("accumulation", [name for name in keywords if name not in _ROUNDING])
     return accumulation, as_rounding(rounding, **policies)
 
