@@ -30,10 +30,12 @@ def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[An
     An exact result becomes a double in the mode odd, to be rounded further, where a double carries the format's law.
     """
     rule = conversion.rule
+    # float64 itself has no bits to spare: the operation rounds to it directly, where its mode allows that.
     carried = rule.fmt.mantissa_bits + rule.random_bits <= CARRIED_BITS and rule.fmt != float64
     types = [None if dtype is None or dtype == _FLOAT64 else operand_type(dtype) for dtype in dtypes]
     mode = MODES.index("odd" if carried else rule.mode)
     native = native_conversion(conversion)
+    # "down" besides, since the exact zero of a difference is -0 there, and a double rounded to odd no longer says so.
     return _kernels.ExactCall(OPERATIONS[operation], mode, rule.mode == "down", types, native, conversion.out_dtype)
 
 
@@ -64,9 +66,11 @@ def _otherwise(
     operation: str, conversion: Conversion, operands: tuple[Operand, ...], key: int, offset: int, out: Array | None
 ) -> tuple[Array, bool, npt.NDArray[np.uint8] | None]:
     """What the loops do not take as it is: a format beyond them, or more axes than they have."""
+    # Rare: views are made and flattened at the price of a copy, and the loops see one axis.
     arrays = np.broadcast_arrays(*operands)
     result = np.empty(arrays[0].shape, conversion.out_dtype) if out is None else out
     if left_to_reference(conversion.rule.fmt):
+        # Every element is marked as left to the reference (`lowprec.arithmetic.apply` calls it).
         return result, False, np.ones(result.size, np.uint8)
     flat = tuple(x.reshape(-1) for x in arrays)
     _, bad, marks = arithmetic(operation, conversion, flat, key, offset, result.reshape(-1))

@@ -13,6 +13,7 @@ from lowprec.values.formats import bfloat16, float16, float32, format_of_dtype
 from lowprec.values.rounding import RoundingRule
 
 # The numbers of `enum class Element` in kernels/cpu/operands/operand.h.
+# Wider formats than 8 bits have conversions of their own in the loops; the others go through a table of 256 values.
 _ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}
 _TABLE = 3
 
@@ -31,6 +32,7 @@ def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
         return _kernels.OperandType(dtype, _ELEMENTS[fmt], None)
     codes = range(1 << fmt.bits)
     values = np.array([fmt.value_of(code) for code in codes], np.float32)
+    # 4- and 6-bit elements lie in bytes: the table is repeated, so that bits above the format's width change nothing.
     return _kernels.OperandType(dtype, _TABLE, np.resize(values, 256))
 
 
