@@ -1,4 +1,7 @@
-"""Exact arithmetic by the compiled loops: doubles that round further as the exact result, then rounding."""
+"""Exact arithmetic by the compiled loops: the result as a double rounded to odd, and that rounded to the format.
+
+A double rounded to odd rounds on as the exact result would, to formats and random bits of up to CARRIED_BITS.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ _FLOAT64 = np.dtype(np.float64)
 def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
     """The compiled operation on arrays of some dtypes, None for a float.
 
-    An exact result becomes a double in the mode odd, to be rounded further, where a double carries the format's law.
+    Where CARRIED_BITS suffice the operation gives a double rounded to odd, which is then rounded to the format; else it
+    rounds by the format's own mode.
     """
     rule = conversion.rule
     # float64 itself has no bits to spare: the operation rounds to it directly, where its mode allows that.

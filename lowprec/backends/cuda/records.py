@@ -23,6 +23,7 @@ _RESULTS = ("over_pos", "over_neg", "inf_pos", "inf_neg", "negative", "none")
 
 
 def _struct(*fields: tuple[Any, ...]) -> np.dtype[np.void]:
+    # With the padding that the compiler gives the struct.
     return np.dtype(list(fields), align=True)
 
 

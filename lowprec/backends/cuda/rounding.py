@@ -43,9 +43,11 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
     axes = merged_axes(x.shape, x.strides, out.strides)
     contiguous = is_contiguous(axes, x.itemsize, out.itemsize)
     with x.device as device:
+        # Integers are never NaN, so that their conversions need not be waited for.
         bad = cupy().zeros((), np.uint32) if refuses else None
         arguments = (x, out, np.int64(x.size), np.uint64(key), np.uint64(offset), conversion_record(conversion), bad)
         function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous), device.id)
+        # A thread has 8 elements of a block of 64, which share counters; the first block may begin before the offset.
         units = ((offset & 63) + x.size + 63) // 64 * 8
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         return bad is not None and bool(bad.get())
@@ -57,6 +59,7 @@ def _convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
     values = conversion.kind == "value"
     return (
+        # Not the CPU's float64 rounded to odd: the GPU reads float64 in wide lanes.
         ("LP_LANE", "u32" if narrow and fits_narrow_lanes(conversion.rule) else "u64"),
         ("LP_FROM", _stored(conversion.in_dtype)),
         ("LP_TO", _stored(conversion.out_dtype) if values else _codes(conversion.out_dtype)),
