@@ -44,6 +44,7 @@ def without(*paths: str) -> Iterator[None]:
         ValueError: not one of `path_names()`.
     """
     before = _kernels.paths_off()
+    # Those that are off already stay off: contexts may lie in each other.
     _kernels.set_paths_off([*before, *paths])
     try:
         yield
