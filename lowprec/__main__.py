@@ -27,6 +27,7 @@ def number(text: str) -> float:
         ValueError: neither.
     """
     try:
+        # Exactly as typed: Python's float is the nearest float64, which is then explained.
         return float.fromhex(text) if "x" in text.lower() else float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number") from None
@@ -72,6 +73,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _negative_numbers_apart(arguments: Sequence[str]) -> list[str]:
     """argparse would take -inf or -0x1p-3 for options."""
     first = next((a for a in arguments if a.startswith("-") and a not in ("-h", "--help")), None)
+    # Behind "--" nothing is an option; asking for help still works.
     return ["--", *arguments] if first is not None and "-h" not in arguments else list(arguments)
 
 

@@ -14,4 +14,5 @@ def cached(function: Function) -> Function:
 
     16.0 is not 16: what is refused at first stays refused.
     """
+    # Bounded: a sweep over formats or seeds would otherwise keep every plan it ever made.
     return cast(Function, lru_cache(maxsize=4096, typed=True)(function))

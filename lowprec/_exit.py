@@ -14,6 +14,7 @@ import lowprec._kernels as _kernels  # a module that is missing is told as such
 
 
 def _at_exit() -> None:
+    # In a process without other threads a leak is a fault of the module, and is to be said.
     if len(sys._current_frames()) > 1:
         _forget()
 
@@ -24,4 +25,5 @@ def _forget() -> None:
 
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
+    # A forked child never runs the frames of the threads that its parent had.
     os.register_at_fork(after_in_child=_forget)

@@ -56,16 +56,19 @@ class Torch:
 
     def output(self, out: Any) -> Array:
         if isinstance(out, self.torch.Tensor) and out.requires_grad:
+            # Written in place its gradient would be wrong, in silence.
             raise TypeError("out is a tensor that requires a gradient, which no call here follows: give out.detach()")
         return from_dlpack(out, writable=True)
 
     def array(self, result: Array) -> Any:
         fmt = format_of_dtype(result.dtype)
+        # NumPy's own dtypes; torch.from_numpy refuses those of ml_dtypes.
         if fmt is None or result.dtype.isbuiltin == 1:
             return self.torch.from_numpy(result)
         dtype = getattr(self.torch, fmt.name, None)
         if dtype is None:
             raise TypeError(f"torch has no dtype {fmt.name}: take round's values, encode's codes, or a NumPy array in")
+        # The codes are the same bytes in both libraries: a view, no conversion.
         return self.torch.from_numpy(result.view(fmt.code_dtype)).view(dtype)
 
     def holds_doubles(self) -> bool:
@@ -86,6 +89,7 @@ class Jax:
         raise TypeError("out must be an array that can be written to, and those of JAX cannot")
 
     def array(self, result: Array) -> Any:
+        # JAX would round float64 to float32, and say nothing.
         if result.dtype.itemsize == 8 and not self.holds_doubles():
             raise TypeError(f"JAX holds no {result.dtype} unless jax_enable_x64 is set; or give a NumPy array")
         return self.jax.numpy.asarray(result)
@@ -96,6 +100,7 @@ class Jax:
 
 def library_of(*given: object) -> Library | None:
     """The library of the first array that is torch's or JAX's; None where there is none."""
+    # Arrays of a library that was never imported cannot be here; so this costs nothing where there is none.
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is None and jax is None:
         return None
@@ -126,6 +131,7 @@ def through(library: Library, call: Callable[..., Any], *args: Any, out: Any = N
     into = library_of(out)
     if out is not None:
         keywords["out"] = out if into is None else into.output(out)
+    # By position and by name: a key or an accumulation passes as it is.
     result = call(*map(_numpy, args), **{name: _numpy(value) for name, value in keywords.items()})
     return _given_back(library, result) if out is None else out
 

@@ -68,6 +68,7 @@ class Pipeline:
         Raises:
             TypeError, ValueError: as `lowprec.elementwise.prepare`; shapes that do not fit.
         """
+        # The compiled backend's own: a pipeline asks `runs_here` before it is made, not at every step.
         call = cpu.elementwise(specified(op, tuple(in_dtypes), fmt, rounding))
         self._native.step(call, operands, out, list(rows), list(folds))
 
@@ -100,6 +101,7 @@ class Pipeline:
         Raises:
             TypeError, ValueError: as `lowprec.reduce_max`; shapes that do not fit.
         """
+        # Here, when it is added: the loops suppose a first element.
         if x.shape[1] == 0:
             raise ValueError("the largest of no elements is not defined")
         self._native.maximum(cpu.maximum(operand_dtype(x.dtype)), x, out, list(rows))

@@ -65,11 +65,14 @@ def guarded(name: str, run: Callable[[], int]) -> int:
             try:
                 code = run()
             finally:
+                # Here and not at Python's own end, where the exit code is given already. The error is kept in `out`.
                 with contextlib.suppress(Unprintable):
                     out.flush()
         except (Unprintable, SystemExit):
+            # argparse ends with SystemExit too; where nothing failed to print, that is the command's own end.
             if out.error is None and err.error is None:
                 raise
+    # Libraries swallow errors of printing (warnings do): what counts is what the streams remember.
     failed = out.error or err.error
     if failed is None:
         return code
