@@ -230,8 +230,8 @@ def _checked_limits(limits: object) -> tuple[int, int]:
 
 
 def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) -> int:
+    # Of zeros alone: 0 where the limits allow it, else the limit next to it.
     if amax == 0:
-        # 0 where the limits allow it, else the limit next to it.
         return min(max(0, limits[0]), limits[1])
     fraction, exponent = math.frexp(amax)
     # By the significands, exactly: one more where amax's is beyond that of the largest element.
