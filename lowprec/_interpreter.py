@@ -1,6 +1,7 @@
-"""Which Pythons lowprec runs on, and in which interpreter of a process.
+"""Refuses Pythons and interpreters that lowprec does not run in, when it is imported.
 
-With the interpreter's lock, which its caches and its module count on; in one interpreter, as NumPy.
+Free-threaded Python is refused, since caches and the compiled module count on the interpreter's lock; so is a second
+interpreter of a process, in which NumPy cannot be either.
 """
 
 import sys

@@ -49,7 +49,7 @@ def _as_array(x: Any) -> Array:
 
 
 def whole_array(x: object) -> Array:
-    """`input_array` for results that are made of several elements: a masked one has no place in them.
+    """x as a plain native-endian ndarray, for results that combine several elements: masked elements are refused.
 
     Raises:
         TypeError: nothing that makes a numeric array; masked elements.

@@ -25,23 +25,23 @@ _OWN = frozenset({np.ndarray, float, int, bool, str, tuple, type(None)})  # quic
 
 
 class Library(Protocol):
-    """What is done with the arrays of a library."""
+    """Conversions of a library's arrays to NumPy's and back."""
 
     @property
     def name(self) -> str:
-        """Of its module."""
+        """The name of the library's module."""
 
     def input(self, x: Any) -> Array:
-        """An array of it as NumPy reads it."""
+        """An array of the library as a NumPy array to be read."""
 
     def output(self, out: Any) -> Array:
-        """An array of it as NumPy writes to it."""
+        """An array of the library as a NumPy array that is written to."""
 
     def array(self, result: Array) -> Any:
-        """A NumPy array as one of it."""
+        """A NumPy array as an array of the library."""
 
     def holds_doubles(self) -> bool:
-        """Whether its arrays may have elements of 64 bits."""
+        """Whether the library's arrays may have elements of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def as_array_of(name: str, result: Array) -> Any:
 
 
 def through(library: Library, call: Callable[..., Any], *args: Any, out: Any = None, **keywords: Any) -> Any:
-    """What a function of NumPy arrays gives for arrays of a library, as that library has it.
+    """Calls a function of NumPy arrays with arrays of a library; the result is an array of that library.
 
     Args:
         library: whose results they become.

@@ -27,7 +27,7 @@ from lowprec.values.sum_rules import sum_rules
 
 
 def runs_here() -> bool:
-    """Whether the backend in force is the compiled one, which has pipelines."""
+    """Whether the backend in force is the compiled one, with its pipelines not switched off."""
     return backends.current() is cpu and cpu.has_pipelines()
 
 

@@ -48,7 +48,7 @@ class Printed:
 
 
 def guarded(name: str, run: Callable[[], int]) -> int:
-    """Runs a command, to whose end belongs that all it printed is written.
+    """Runs a command, and checks before it ends that all it printed was written.
 
     Args:
         name: Of the command, for the line that says what went wrong.
@@ -86,9 +86,9 @@ def guarded(name: str, run: Callable[[], int]) -> int:
 
 
 def open_closed() -> None:
-    """What the caller has closed (``>&-``) takes what is printed and keeps nothing.
+    """Opens standard streams that the caller has closed (``>&-``) on the null device.
 
-    Left closed, its number would go to the next file that is opened, and what anybody prints into that.
+    Left closed, a stream's number would be that of the next file opened, and what is printed would land in that file.
     """
     for number in range(3):
         try:

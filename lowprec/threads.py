@@ -98,7 +98,7 @@ def _follow_last() -> None:
 
 
 def _forked() -> None:
-    """A forked child has the forking thread alone: the contexts of the others are left by nobody."""
+    """In a forked child, drops the contexts of the threads that it does not have: nobody would leave them."""
     own = threading.get_ident()
     for place in [place for place, (_, thread) in _in_force.items() if thread != own]:
         del _in_force[place]

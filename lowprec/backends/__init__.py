@@ -1,4 +1,4 @@
-"""The same calls behind several doors: `reference` (exact Python, the definition), `cpu` (compiled) and `cuda`."""
+"""The backends, modules of the same functions: `reference` (exact Python, the definition), `cpu` (compiled), `cuda`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def of(array: object) -> ModuleType:
 
 
 def prepared(name: str, *specification: Hashable) -> Callable[[], Callable[..., Any]]:
-    """The prepared calls of a door: f() is the one of the backend in force.
+    """A function f of which f() is the prepared call of the backend in force at that time.
 
     Args:
-        name: of the function that makes a call from a specification, in every backend.
-        specification: its arguments.
+        name: of the backends' function that makes a prepared call from a specification.
+        specification: that function's arguments.
     """
     # Made at once: what is refused is refused when a call is prepared, and the usual case looks nothing up.
     native, current = getattr(cpu, name)(*specification), _current.get

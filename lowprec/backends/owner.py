@@ -1,4 +1,4 @@
-"""Whose an array is, and the backends by name."""
+"""Which library an array belongs to, and the backends by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hadamard rotations, which spread outliers over a block before it is quantised: `hadamard`.
 
-Of two operands that are rotated alike along the summed axis the product is what it was, but for rounding. Used so for
-4-bit training by Tseng, Yu and Park (arXiv 2502.20586, 2025) and NVIDIA (arXiv 2509.25149, 2025).
+If both operands of a product are rotated alike along the summed axis, the product stays the same, but for rounding. So
+used for 4-bit training by Tseng, Yu and Park (arXiv 2502.20586, 2025) and NVIDIA (arXiv 2509.25149, 2025).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lost updates: wanted changes after which the number they were added to is what it was before.
+"""Lost updates: changes that were wanted and, after rounding, left the number they were added to as it was.
 
 This is the one place that says which they are; whatever counts them asks here.
 """

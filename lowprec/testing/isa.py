@@ -35,7 +35,7 @@ def path_names() -> list[str]:
 
 @contextmanager
 def without(*paths: str) -> Iterator[None]:
-    """Within the context, these fast paths are not taken either (in the whole process): the same bits, later.
+    """Within the context, these fast paths are not taken either (in the whole process): the same bits, more slowly.
 
     Those that the environment variable LOWPREC_WITHOUT names, with commas between them, are not taken from the import
     on, which fails where it names another.

@@ -21,7 +21,7 @@ FewBitRoundingLike = Mode | FewBitMode | Literal["nearest"] | Rounding
 
 
 class PolicyKeywords(TypedDict, total=False):
-    """Of every rounding, with the meanings of `lowprec.round`: 16 random bits, and the format's own policies."""
+    """Keywords of every rounding: random_bits (16), overflow and infinite_input (the format's), as in `round`."""
 
     random_bits: int | Literal["exact"]
     overflow: Overflow | None
@@ -29,40 +29,40 @@ class PolicyKeywords(TypedDict, total=False):
 
 
 class RoundingKeywords(PolicyKeywords, total=False):
-    """Of roundings that can flush subnormal results (False)."""
+    """Keywords of roundings that can flush subnormal results: those of every rounding, and flush (False)."""
 
     flush: bool
 
 
 class ChainKeywords(PolicyKeywords, total=False):
-    """Of one chain of a sum: accumulate ("float32") and group."""
+    """Keywords of one chain of a sum: those of its rounding, accumulate ("float32") and group."""
 
     accumulate: FormatLike
     group: int | None
 
 
 class ProductChainKeywords(ChainKeywords, total=False):
-    """Of one chain of a product: adder ("sequential"), and aligned_bits for "aligned"."""
+    """Keywords of one chain of a product: those of a sum's, adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
     aligned_bits: int | None
 
 
 class RowKeywords(ChainKeywords, total=False):
-    """Of sums in one part: out_format (`accumulate`)."""
+    """Keywords of sums in one part: those of a chain, and out_format (`accumulate`)."""
 
     out_format: FormatLike | None
 
 
 class SumKeywords(RowKeywords, total=False):
-    """Of whole sums: splits (1) and stages (by the number of parts)."""
+    """Keywords of whole sums: those of one part, splits (1) and stages (by the number of parts)."""
 
     splits: int
     stages: Stages | None
 
 
 class ProductKeywords(SumKeywords, total=False):
-    """Of whole products: adder ("sequential"), and aligned_bits for "aligned"."""
+    """Keywords of whole products: those of a sum, adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
     aligned_bits: int | None

@@ -26,7 +26,7 @@ def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: s
 
 
 def check_out_dtype(out: object, dtype: np.dtype[Any], what: str = "out") -> None:
-    """The part of `check_out` that can be said before the shape is known."""
+    """The part of `check_out` that can be checked before the shape is known."""
     # No conversion into out: it would be a second rounding.
     if not isinstance(out, np.ndarray) or out.dtype != dtype:
         given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__

@@ -144,7 +144,10 @@ class RoundingRule:
 
     @property
     def settles(self) -> bool:
-        """Whether the rule, met again, leaves every result as it is: no overflow to an infinity that it replaces."""
+        """Whether rounding a result once more by this rule leaves it as it is.
+
+        Not so where overflow gives an infinity that the rule, as an input, replaces.
+        """
         infinity = self.fmt.inf_code
         if infinity is None:
             return True

@@ -212,7 +212,14 @@ def put_windows(panel: Array, piece: Array, depth: int) -> None:
 
 
 class _PanelJob(NamedTuple):
-    """What all blocks of windows are multiplied with: factors (groups, K, N), and how."""
+    """What all blocks of windows have in common.
+
+    Attributes:
+        call: the prepared product.
+        factors: the weight as (groups, K, N).
+        task: how; its place is that of the whole result.
+        turned: whether windows are the product's columns.
+    """
 
     call: Any
     factors: Array

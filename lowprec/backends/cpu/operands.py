@@ -20,7 +20,10 @@ _TABLE = 3
 plain_dtypes = _kernels.plain_dtypes
 """The dtypes of operands that are all plain arrays, which loops read where they lie; None for others."""
 ready_output = _kernels.ready_output
-"""Whether loops that read these operands can write to an array: plain, C-contiguous, apart or just where they lie."""
+"""Whether loops can write results to an array while they read these operands.
+
+It must be plain and C-contiguous, and share no memory with an operand, or begin exactly where it begins.
+"""
 
 
 @lru_cache(maxsize=4096)

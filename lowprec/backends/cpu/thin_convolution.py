@@ -1,4 +1,4 @@
-"""Convolutions whose sums round after every few products, such as depthwise ones: as sums of products made before.
+"""Convolutions whose sums round after every few products, such as depthwise ones: all products first, then the sums.
 
 A product's columns are the outputs of a group. With few of them most lanes of a vector idle, and random bits are drawn
 for sixteen columns of every row. Here windows are the lanes: products that float32 holds exactly are written down, then

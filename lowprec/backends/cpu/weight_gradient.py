@@ -96,7 +96,7 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
 
 @cached
 def _calls(x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> tuple[Any, Any]:
-    """The products of a block: one whose sums go on, and the last one."""
+    """Two prepared products: of a block from whose float32 sums the next block goes on, and of the last block."""
     return (
         # One stage: the roundings between stages are made once, behind the last block.
         product(x, gradient, replace(accumulation, stages=1), rules_in_float32(rules)),
@@ -105,7 +105,10 @@ def _calls(x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation
 
 
 def _least(task: ConvolutionTask, count: int) -> int:
-    """Every so many of `count` positions chains may be cut: where they round, or anywhere."""
+    """The number of positions of which blocks are multiples, so that a chain is cut only where it may be.
+
+    1: anywhere; the group: where the chain is rounded; `count`, all positions: nowhere.
+    """
     order = task.accumulation
     # A float32 chain, product by product: it can stop after any of them, and go on from where it was.
     if order.splits == 1 and order.adder == "sequential" and task.rules.step is None:

@@ -53,7 +53,7 @@ def _rounding_record(rule: RoundingRule) -> Record:
 
 @lru_cache(maxsize=4096)
 def conversion_record(conversion: Conversion) -> Record:
-    """What convert.cu needs beside the arrays."""
+    """The conversion as `struct Conversion` of storage.cuh: the rounding, the carrier's and the source's format."""
     source = conversion.source or float32  # integers need none
     rounding, carrier = _rounding_record(conversion.rule), _rounding_record(rounding_rule(source))
     return np.array((rounding[()], carrier[()], format_record(source)[()]), CONVERSION)

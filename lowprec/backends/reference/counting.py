@@ -1,4 +1,4 @@
-"""What numbers are like, what became of changes of them, and what rounding made zero, counted one by one."""
+"""Counts of special values, of lost changes and of underflows, element by element: the definition."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def magnitudes(
 ) -> tuple[int, int, int, float, float]:
     """(zeros, infinite, NaN, sum of squares, largest magnitude) of numbers.
 
-    The squares are added up in sixteen sums of every sixteenth number each, and these in order; of 16-bit numbers for
-    SIXTEEN_AT_A_TIME of them, and these sums in order.
+    Sum number i of sixteen adds up the squares of the numbers i, i + 16, i + 32, ...; then the sixteen are added in
+    order. Of 16-bit numbers this is done for every SIXTEEN_AT_A_TIME of them, and the results are added in order.
 
     Args:
         x: float32, float16 or bfloat16.
-        count, step: the exponents of so many elements, a step apart and going round at the end, are counted.
+        count, step: of `count` elements, `step` apart and going round at the end, the exponents are counted.
         histogram: int64, by float32's biased exponent; they are added to it.
         factor: of all numbers, in float32.
     """
@@ -57,14 +57,14 @@ def _squares(numbers: list[float]) -> float:
 def changes(
     base: Array | None, direction: Array, scale: float, before: Array, after: Array, count: int, step: int
 ) -> tuple[int, int]:
-    """How many elements were to change, and how many of these did not.
+    """How many elements should have changed, and how many of these did not.
 
     Args:
         base, direction, scale: the change is (base - before) + scale * direction, in float64; without base the product
             alone. Arrays of float32, float16 or bfloat16, of one size. It counts where it is finite and not zero and
             what was there is finite.
-        before, after: what was there, and what is.
-        count, step: of so many elements, a step apart and going round at the end.
+        before, after: the elements before the change, and after it.
+        count, step: `count` elements are looked at, `step` apart and going round at the end.
     """
 
     def taken(x: Array) -> Any:
