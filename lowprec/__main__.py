@@ -27,7 +27,6 @@ def number(text: str) -> float:
         ValueError: neither.
     """
     try:
-        # Exactly as typed: Python's float is the nearest float64, which is then explained.
         return float.fromhex(text) if "x" in text.lower() else float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number") from None

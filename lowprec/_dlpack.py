@@ -106,7 +106,7 @@ def _view(capsule: object, tensor: _Tensor, dtype: np.dtype[Any] | None, writabl
     # The view starts at the lowest address; negative strides begin at its end.
     low = sum(min(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True))
     high = sum(max(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True)) + size
-    # From the lowest to the highest element: no byte that is not the tensor's own.
+    # No more than from the lowest to the highest element: what lies beyond is not the tensor's.
     memory = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
     memory.capsule = capsule  # which lives as long as what is made of this memory
     view = np.ndarray(shape, dtype, memory, -low, strides)

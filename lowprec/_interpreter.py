@@ -12,7 +12,7 @@ if "t" in getattr(sys, "abiflags", ""):
 try:
     import numpy  # noqa: F401 - only to see whether it can be here
 except ImportError as error:
-    # Any other failure is NumPy's own, and its words are the right ones. It has no exception of its own for this one.
+    # Any other failure is NumPy's own, and its words are the right ones; for this one NumPy has no type of exception.
     if "more than once per process" not in str(error) and "subinterpreter" not in str(error):
         raise
     raise ImportError(

@@ -178,7 +178,6 @@ def _rounded_once(
         if result is not out:
             out[...] = result
         return out
-    # Scalars in, a scalar out, as NumPy has it.
     return result[()] if scalar else result if plain else as_subclass(result, operands)
 
 

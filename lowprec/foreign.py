@@ -131,7 +131,6 @@ def through(library: Library, call: Callable[..., Any], *args: Any, out: Any = N
     into = library_of(out)
     if out is not None:
         keywords["out"] = out if into is None else into.output(out)
-    # By position and by name: a key or an accumulation passes as it is.
     result = call(*map(_numpy, args), **{name: _numpy(value) for name, value in keywords.items()})
     return _given_back(library, result) if out is None else out
 

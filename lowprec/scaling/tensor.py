@@ -76,7 +76,6 @@ class ScaledArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         codes = kept_from(self.elements.view(self.format.code_dtype), target)
-        # A power of two in one compiled pass; other scales by NumPy.
         plain = not isinstance(self.scale, np.ndarray) and self.scale == 1.0
         if plain and backends.current().spread_power(codes, self.format, self.exponent, target):
             return target
@@ -153,7 +152,6 @@ def to_scaled(
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
     values = kept_from(values, elements)
     start = random_start(how, key, offset)
-    # No power of two, or several: divided exactly by NumPy, then rounded.
     if scale is not None or axis is not None:
         divisor = _scales(values, fmt, exponent, scale, axis, limits)
         divided = quotient(as_carrier(values, fmt), divisor.astype(np.float64))

@@ -136,7 +136,7 @@ def _counted(arrays: Sequence[Array], unit: float) -> UpdateCount:
     with np.errstate(invalid="ignore", over="ignore"):
         for w, change, now in _asked(arrays):
             part: Any = change / unit
-            # In parts of the unit, so that their quotient needs no unit.
+            # Both in the same unit squared, which drops out of their quotient.
             squared, arrived = np.sum(part**2), np.sum((now - w) / unit * part)
             # +0 and -0 are equal: a sign alone has not arrived.
             lost = int(np.count_nonzero(now == w))

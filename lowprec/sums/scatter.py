@@ -117,7 +117,6 @@ def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: 
     # How many updates a row gets is known from the indices alone: a cut into parts would depend on the data.
     if accumulation.splits != 1 or accumulation.adder != "sequential":
         raise ValueError(f"scatter_add makes sums of one part, ascending, not by {accumulation.words()}")
-    # A row without updates is a sum of no terms: rounded once, to +0.
     rules = sum_rules(accumulation, rounding)
     chosen, thread_count = backends.prepared("scatter", operand_dtype(dtype), accumulation, rules), threads.current
 

@@ -30,7 +30,7 @@ def custom_formats(draw: st.DrawFn, *, max_bits: int = MAX_BITS) -> FloatFormat:
     exponent_bits = draw(st.integers(2, min(8, max_bits - 2)))
     mantissa_bits = draw(st.integers(1, max_bits - 1 - exponent_bits))
     nan: NanStyle = draw(st.sampled_from(get_args(NanStyle)))
-    # Beside IEEE's bias, where ranges end that nobody has tables for.
+    # Other biases than IEEE's too: the ranges of the named formats alone would hide what is wrong at other ends.
     bias = 2 ** (exponent_bits - 1) - 1 + draw(st.integers(-3, 3))
     # nan="ieee" has its infinity beside its NaNs.
     infinities = nan == "ieee" or draw(st.booleans())
@@ -110,7 +110,7 @@ def near_values(draw: st.DrawFn, fmt: FormatLike) -> float:
     # One float64 beside a tie: where a rounding in two steps goes wrong.
     magnitude = draw(st.sampled_from((magnitude, math.nextafter(magnitude, math.inf), math.nextafter(magnitude, 0.0))))
     if draw(st.integers(0, 9)) == 0:
-        # Twice as far, without an infinity for float64.
+        # Up to twice the largest value, but finite in float64.
         magnitude = min(fmt.max, 2.0**1022) * draw(st.sampled_from((1.0, 1.0625, 1.5, 2.0)))
     return math.copysign(min(magnitude, np.finfo(np.float64).max), value)
 

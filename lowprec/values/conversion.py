@@ -62,7 +62,7 @@ def conversion_of(result: Result, dtype: np.dtype[Any], fmt: FormatLike, roundin
         # A format that holds the whole dtype is taken too: every result is then one of x's own values.
         if not (source.contains(fmt) or fmt.contains(source)):
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
-        # Beyond the dtype lies one result only: the largest value, where infinities are to saturate.
+        # One result can lie beyond the dtype here: the largest value of the format, which infinities are to become.
         if not source.contains(fmt) and rule.inf_pos == fmt.max_code and source.infinities:
             raise TypeError(
                 f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s largest value, which infinite inputs "

@@ -45,7 +45,7 @@ def straight(out: object, *operands: object) -> Array | None:
         raise TypeError(f"out must be an array, not {type(out).__name__}")
     if not out.dtype.isnative:
         raise TypeError(f"out must be an array of {out.dtype.newbyteorder('=')}, not {out.dtype}")
-    # Compares bounds only: a false alarm costs a copy, while the exact question can take exponential time.
+    # may_share_memory compares bounds only: a false alarm costs a copy; the exact question can take exponential time.
     return None if any(np.may_share_memory(out, operand) for operand in operands) else out
 
 

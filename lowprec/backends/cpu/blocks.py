@@ -118,8 +118,8 @@ def scale_and_round(
         return False
     # A power of two that is subnormal or infinite in float32 is a plain factor in float64.
     wide = x.dtype == np.float64 or not within(fmt, 64) or abs(power) > FLOAT32_POWER
-    # Scaling may leave the range of its type: upward it could become infinite, and where modes round outward the
-    # difference between 0 and a number below the smallest one shows.
+    # Scaling may leave the range of its type: upward a finite value must not become infinite, and in modes that round
+    # outward none must become 0.
     guard = power < 0 or rounding.mode in OUTWARD
     quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, rounding)
     # One line with a factor for all: tensor scales are block formats whose blocks are runs of the loops.

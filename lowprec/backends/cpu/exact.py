@@ -34,7 +34,7 @@ def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[An
     rounds by the format's own mode.
     """
     rule = conversion.rule
-    # float64 itself has no bits to spare: the operation rounds to it directly, where its mode allows that.
+    # float64 itself has no bits to spare: there the operation rounds in the format's own mode.
     carried = rule.fmt.mantissa_bits + rule.random_bits <= CARRIED_BITS and rule.fmt != float64
     types = [None if dtype is None or dtype == _FLOAT64 else operand_type(dtype) for dtype in dtypes]
     mode = MODES.index("odd" if carried else rule.mode)

@@ -160,7 +160,7 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
 def _fits_through_odd(conversion: Conversion) -> bool:
     """Whether float64 input may enter the 32-bit lanes rounded to odd: codes with bits to spare below them."""
     rule = conversion.rule
-    # Values in float64 have places in their results that float32 lacks: they stay in the wide lanes.
+    # As values the results are float64 numbers, some of which float32 lacks.
     if conversion.in_dtype != np.float64 or conversion.source is not float64 or conversion.kind != "code":
         return False
     # The random bits must end above the last bit, and values beyond float32's largest be beyond all that they can do.
@@ -191,7 +191,7 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
         conversion = without_draws(conversion)
     source = conversion.source
     out = conversion.out_dtype
-    # Twice as many lanes as doubles have.
+    # 32-bit lanes where they suffice: a vector holds twice as many.
     narrow = _fits_through_odd(conversion) or (
         source is not None
         and source.bits <= 32
@@ -256,7 +256,7 @@ def _convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array
 def decode(fmt: FloatFormat, codes: Array, out: Array) -> None:
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
     if left_to_reference(fmt):
-        # Values below float64's normal ones; no loop here makes them.
+        # The loops make no float64 below the normal ones.
         load("reference").decode(fmt, codes, out)
         return
     itemsize = codes.dtype.itemsize

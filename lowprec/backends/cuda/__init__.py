@@ -53,7 +53,7 @@ quantize = dequantize = scale_and_round = spread_power = left_to_steps
 
 
 def __getattr__(name: str) -> Any:
-    # Python itself asks modules for such names (`__path__`, `__wrapped__`) and takes an answer in words for a fault.
+    # Python itself asks modules for such names (`__path__`, `__wrapped__`); the sentence below is for people.
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(f"the cuda backend has round, astype, encode and decode, but no {name}; use the cpu backend")

@@ -50,7 +50,6 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         TypeError: this CuPy cannot hold the dtype at all (before version 14: bfloat16 and narrower).
     """
     xp = cupy()
-    # By hand, since cupy.empty refuses dtypes that CuPy stores but cannot compute with.
     memory = xp.cuda.alloc(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
     try:
         return xp.ndarray(shape, dtype, memptr=memory)

@@ -110,7 +110,6 @@ def _adder(a: Array, b: Array, task: ConvolutionTask) -> AddGroup:
 def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
     """The terms (kh, kw, C) of one element, cut into groups of at most `size` channels of one kernel position."""
     channels = window.shape[-1]
-    # group=None: all channels of a kernel position.
     size = size or max(1, channels)
     return [
         (window[position][c : c + size].tolist(), factors[position][c : c + size].tolist())
