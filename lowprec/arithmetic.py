@@ -36,7 +36,7 @@ _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
 
 class OperationKeywords(RoundingKeywords, total=False):
-    """Of every function here, with the meanings and defaults of `lowprec.round`."""
+    """Keywords of every function here, with the meanings and defaults of `lowprec.round`."""
 
     key: KeyLike | None
     offset: int

@@ -115,12 +115,12 @@ def integers(name: str, value: Any) -> npt.NDArray[np.int64]:
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """What can be iterated over, as a list; see `iterable`."""
+    """The elements of an iterable as a list; refuses what `iterable` refuses."""
     return list(iterable(name, value))
 
 
 def iterable(name: str, value: Any) -> Iterable[Any]:
-    """What can be iterated over, as it is; a text cannot.
+    """The value itself, checked to be an iterable; a text counts as none.
 
     Raises:
         TypeError: anything else, an array without axes too.
@@ -161,7 +161,7 @@ def entries(what: str, given: Any, names: Collection[str]) -> list[Any]:
 
 
 def by_number(name: str, given: Any, kind: type) -> dict[int, Any]:
-    """What a dict from equation numbers to values of a kind says; None: nothing.
+    """A checked dict from equation numbers to values of a kind; an empty one for None.
 
     Raises:
         TypeError: no such dict.

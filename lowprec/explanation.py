@@ -36,7 +36,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; prints as a table.
+    """The result of `explain`; prints as a table.
 
     Attributes:
         x: the number.

@@ -42,7 +42,10 @@ class Pipeline:
         self._native = cpu.new_pipeline(memory)
 
     def part(self, rows: int, piece: int) -> None:
-        """What is added from now on goes together through pieces of so many rows, in order; threads share no piece."""
+        """Begins a part: the operations added from now on go together through pieces of `piece` of their `rows` rows.
+
+        All of them are done with one piece before the next one begins, and no piece is shared by two threads.
+        """
         self._native.part(rows, piece)
 
     def add(

@@ -21,7 +21,7 @@ class Printed:
     """A stream whose errors are told from those of files, and are not forgotten where somebody swallows them.
 
     Attributes:
-        error: The first.
+        error: The first error; None: everything was written.
     """
 
     def __init__(self, stream: TextIO, name: str) -> None:
@@ -29,11 +29,11 @@ class Printed:
         self.error: Unprintable | None = None
 
     def write(self, text: str) -> int:
-        """As the stream's."""
+        """Writes to the stream; an OSError becomes an Unprintable, and is kept."""
         return int(self._tried(self._stream.write, text))
 
     def flush(self) -> None:
-        """As the stream's."""
+        """Flushes the stream; an OSError becomes an Unprintable, and is kept."""
         self._tried(self._stream.flush)
 
     def _tried(self, call: Callable[..., Any], *arguments: str) -> Any:

@@ -100,7 +100,7 @@ def conv2d(
 
 
 def _other_axes(x: npt.ArrayLike, weight: npt.ArrayLike, layout: Layout, groups: int) -> str:
-    """What a refusal adds where operands look like those of PyTorch and the layout is not."""
+    """The hint that a refusal adds where the layout is NHWC and the operands' shapes look like PyTorch's; else ""."""
     return other_axes(whole_array(x).shape, whole_array(weight).shape, groups) if layout == "NHWC" else ""
 
 

@@ -131,7 +131,7 @@ class BlockArray:
         return target
 
     def of_library(self, name: str) -> BlockArray:
-        """The same, whose values `dequantize` gives as arrays of that library."""
+        """This array, but `dequantize` gives its values as arrays of that library."""
         return replace(self, library=name)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:

@@ -86,7 +86,7 @@ class ScaledArray:
         return target
 
     def of_library(self, name: str) -> ScaledArray:
-        """The same, whose values `dequantize` gives as arrays of that library."""
+        """This array, but `dequantize` gives its values as arrays of that library."""
         return replace(self, library=name)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:

@@ -337,7 +337,11 @@ def _rounded(task: OrderedSum, x: Array) -> Array:
 
 
 def _shaped(plan: OrderedPlan, values: Array, shape: tuple[int, ...], out: Array | None) -> Any:
-    """Values of the format in its storage dtype, or in a float dtype that holds them."""
+    """Sums as the caller gets them: in the plan's dtype, in `shape` (a scalar for ()), in `out` if it is given.
+
+    Raises:
+        ValueError: a NaN in a format without NaN.
+    """
     if values.dtype == plan.dtype:
         result = values.reshape(shape)
     elif plan.store is not None and values.dtype == plan.values:

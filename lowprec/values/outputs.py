@@ -1,4 +1,4 @@
-"""What `out=` may be: the one check of every call, and results copied into it."""
+"""The checks of `out=`, the same in every call, and the copy of a result into it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Rounding as data: a `Rounding` for any format, and the `RoundingRule` that it is in one, with the codes of overflow,
-infinities, NaN and refused values."""
+"""Rounding as data.
+
+A `Rounding` (mode and policies) is for any format. Its `rule(fmt)` is a `RoundingRule`: the same for one format, with
+the codes that overflow, infinities, NaN and refused values become.
+"""
 
 from __future__ import annotations
 

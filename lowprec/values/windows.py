@@ -1,4 +1,4 @@
-"""Where the windows of a convolution lie: strides, padding, dilation and what they make of the sizes."""
+"""Where the windows of a convolution lie: strides, padding, dilation, the result's size, and phases of strides."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class PhaseBlock:
         return high, wide
 
     def pads(self, size: Pair) -> tuple[Pair, Pair]:
-        """What must be added around an output gradient of this size, or taken away where a number is negative."""
+        """Zeros ((top, bottom), (left, right)) around an output gradient of this size; negative: so much is cut off."""
         top, left = (
             (-axis.start, axis.start + axis.count + max(0, len(axis.positions) - 1) * axis.step - length)
             for axis, length in ((self.row, size[0]), (self.column, size[1]))

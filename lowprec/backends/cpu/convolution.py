@@ -255,7 +255,7 @@ class _PanelJob(NamedTuple):
             target[...] = (result[:, None] if groups == 1 else result.swapaxes(0, 1)).reshape(target.shape)
 
     def _by_lines(self, left: Array, row: int, target: Array) -> None:
-        """The same where the rows of a block have gaps: a product for every line of windows."""
+        """As `multiply`, where the block's rows have gaps: one call, with every line of windows as a vertex."""
         images, lines, wide, groups = target.shape[:4]
         place = self.task.place
         rows = row + np.arange(images)[:, None] * place.outer + np.arange(lines) * place.inner

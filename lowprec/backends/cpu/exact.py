@@ -69,7 +69,7 @@ def arithmetic(
 def _otherwise(
     operation: str, conversion: Conversion, operands: tuple[Operand, ...], key: int, offset: int, out: Array | None
 ) -> tuple[Array, bool, npt.NDArray[np.uint8] | None]:
-    """What the loops do not take as it is: a format beyond them, or more axes than they have."""
+    """As `arithmetic`, for formats beyond the loops (all elements are marked) and more axes than they take."""
     # Rare: views are made and flattened at the price of a copy, and the loops see one axis.
     arrays = np.broadcast_arrays(*operands)
     result = np.empty(arrays[0].shape, conversion.out_dtype) if out is None else out

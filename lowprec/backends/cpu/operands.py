@@ -28,7 +28,7 @@ It must be plain and C-contiguous, and share no memory with an operand, or begin
 
 @lru_cache(maxsize=4096)
 def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
-    """What a prepared call expects of an operand of this dtype (one of `lowprec.sums.operand_format`)."""
+    """How a prepared call reads operands of this dtype, which is one that `values.operands.operand_format` takes."""
     fmt = format_of_dtype(dtype)
     assert fmt is not None
     if fmt in _ELEMENTS:

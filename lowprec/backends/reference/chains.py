@@ -29,7 +29,7 @@ AddGroup = Callable[[float, Sequence[float], Sequence[float]], float]
 
 @dataclass(frozen=True)
 class Element:
-    """Where an element's sum lies, for its random bits."""
+    """What the random bits of an element's sum are made of: the key, and where the element lies in the whole result."""
 
     key: int
     batch: int
@@ -105,7 +105,7 @@ def _to_odd(total: Fraction) -> float:
 
 
 def multiply_add(a: float, b: float, c: float) -> float:
-    """float32(a * b + c), rounded once. The product of two float32 is exact in double; the sum is made odd."""
+    """a * b + c of float32 values, rounded once to float32: the exact product in double, the sum rounded to odd."""
     product = a * b
     total = product + c
     if not math.isfinite(total):
@@ -185,7 +185,10 @@ ADD: dict[str, AddGroup] = {"sequential": sequential, "dot4": dot4, "pairwise": 
 
 
 def group_adder(order: Accumulation, rules: SumRules, a: FloatFormat, b: FloatFormat) -> AddGroup:
-    """How the products of a group of two formats are added."""
+    """The function that adds a group of products, by the order's adder.
+
+    a and b are the formats of the factors, whose smallest exponents the aligned adder needs.
+    """
     if order.adder != "aligned":
         return ADD[order.adder]
     assert order.aligned_bits is not None
@@ -204,7 +207,17 @@ def chain(
     first: int,
     partial: float,
 ) -> float:
-    """One part: from `partial`, rounded after every group; `first` is the number of its first group."""
+    """The sum of one part: it starts from `partial` and is rounded after every group.
+
+    Args:
+        a, b: the factors of the part's products.
+        rule: the rounding after a group; None: none.
+        group: products of a group; the last group may have fewer.
+        add: how the products of a group are added.
+        place: for the random bits.
+        first: number of the part's first group in the whole sum.
+        partial: what the chain starts from.
+    """
     # A short last group is rounded too: once per group, whatever its length.
     for i, k in enumerate(range(0, len(a), group)):
         partial = add(partial, a[k : k + group], b[k : k + group])

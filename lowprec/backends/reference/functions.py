@@ -173,7 +173,7 @@ def _reduce_small(x: float) -> tuple[int, float]:
 
 
 def _reduce_large(x: float) -> tuple[int, float]:
-    """The same for |x| > 32768, by the bits of 2 / pi that matter (Payne and Hanek), as 128-bit integers."""
+    """As `_reduce_small`, for |x| > 32768: x times those bits of 2 / pi that matter, in integers (Payne and Hanek)."""
     mantissa, exponent = math.frexp(abs(x))
     integer, exponent = int(mantissa * 2.0**24), exponent - 24
     window = (_TWO_OVER_PI_BITS >> (256 - 126 - exponent)) & (2**128 - 1)  # 2 integer bits, 126 of fraction

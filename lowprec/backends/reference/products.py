@@ -96,7 +96,7 @@ def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], 
 
 
 def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
-    """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
+    """f(x, key, row, column, first_group, batch, out, threads): the sums over k of x (.., m, k, n)."""
     del x
     add = ADD[accumulation.adder]
 
@@ -128,7 +128,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Cal
 
 
 def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
-    """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
+    """f(x, indices, rows, key, row, column, batch, out, threads): rows of x (.., k, n) added into (.., rows, n)."""
     del x
     add = ADD[accumulation.adder]
 
@@ -164,7 +164,7 @@ def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Ca
 
 
 def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Array]:
-    """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
+    """f(parts, key, index, row, column, batch, out, threads): the sum of parts (P, .., m, n) over P, rounded once."""
     del x
 
     def call(
@@ -196,7 +196,7 @@ def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Arra
 
 
 def maximum(x: np.dtype[Any]) -> Callable[..., Array]:
-    """f(x, out, threads) for x (m, k, n)."""
+    """f(x, out, threads): the largest over k of x (m, k, n), exact; NaN wins, and +0 is larger than -0."""
     unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())
 
     def call(x: Array, out: Array | None, threads: int) -> Array:
@@ -242,7 +242,11 @@ def _places(
 
 
 def stored_values(values: Array, rules: SumRules, out: Array | None) -> Array:
-    """Values on the result's grid as its storage dtype."""
+    """Values that are on the grid of the result's format, in its storage dtype.
+
+    Raises:
+        ValueError: a NaN, where the format has none.
+    """
     fmt = rules.out
     if fmt.contains(float32):
         result = np.where(np.isnan(values), np.nan, values).astype(rules.out_dtype)  # one NaN, whatever made it

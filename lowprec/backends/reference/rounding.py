@@ -49,7 +49,7 @@ def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: 
 
 
 def kept_bits(fraction: Fraction, rule: RoundingRule) -> Fraction:
-    """What a few-bit mode compares with its random bits: the fraction rounded to as many; in other modes, itself."""
+    """The fraction that random bits are added to: in a few-bit mode rounded to as many bits, in others as it is."""
     if rule.mode not in FEW_BIT_MODES:
         return fraction
     scaled = fraction * (1 << rule.random_bits)
@@ -76,7 +76,7 @@ def times_power(magnitude: Fraction, e: int) -> tuple[int, int, int]:
 
 
 def round_magnitude(magnitude: Fraction, negative: bool, rule: RoundingRule, random: Fraction) -> int:
-    """The magnitude code of a finite magnitude, as if the exponent range had no upper end."""
+    """The code, without sign, that a finite magnitude is rounded to, as if the exponent range had no upper end."""
     fmt = rule.fmt
     if not fmt.zero:
         # Below the smallest power of two there is nothing to round to, in any mode.
