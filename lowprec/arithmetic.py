@@ -182,7 +182,7 @@ def _rounded_once(
 
 
 def _applied(operation: str, fmt: FormatLike, rounding: RoundingLike, *operands: Any, **options: Any) -> Any:
-    """`_rounded_once` of operands that stand as arguments."""
+    """`_rounded_once` with the operands as arguments of their own, which `through` converts."""
     return _rounded_once(operation, operands, fmt, rounding, options)  # type: ignore[arg-type]
 
 

@@ -112,7 +112,7 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
 
 
 def _neighbours(x: float, fmt: FloatFormat) -> tuple[Neighbour | None, Neighbour | None, Fraction | None]:
-    """The values on both sides of x and the fraction of the way from the inner to the outer one."""
+    """The format's neighbours of x toward and away from zero, and how far x lies between them, from 0 to 1."""
     if not math.isfinite(x) or (x == 0 and not fmt.zero) or (x < 0 and not fmt.signed):
         return None, None, None
     magnitude, sign = abs(Fraction(x)), fmt.sign_bit if math.copysign(1.0, x) < 0 else 0

@@ -69,7 +69,7 @@ def prepare_weight_sums(
 def _prepared(
     name: str, x: npt.DTypeLike, other: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
 ) -> PreparedBlock:
-    """The sums that the backends know by a name."""
+    """The checked call of the backends' function of a name, `correlate_windows` or `weight_sums`."""
     part = accumulation.one_part()
     # Here no array is there to be converted, as `conv2d` does.
     for fmt in map(operand_format, factor_dtypes(x, other, part.adder)):

@@ -89,7 +89,7 @@ def _block_amax(values: Array, axis: int, block: int) -> NDArray[np.float64]:
 
 
 def _spread(per_block: Array, axis: int, block: int, length: int) -> Array:
-    """Repeats what belongs to a block for each of its values."""
+    """Repeats what belongs to a block for each of its values: `length` values along the axis, the last block short."""
     spread = np.repeat(per_block, block, axis)
     return spread[(slice(None),) * axis + (slice(length),)]
 

@@ -167,13 +167,13 @@ def _elements(elements: Array, fmt: FloatFormat) -> Array:
 
 
 def _from_integers(x: BlockArray) -> Array:
-    """Two's complement as float16, which holds its 8 bits."""
+    """The values of int8 elements in float16, which holds their 8 bits."""
     # So the products of two such operands are exact in float32.
     return np.asarray(x.elements.astype(np.float16) * np.float16(x.format.element.smallest_subnormal))
 
 
 class _BlockProduct:
-    """The products of blocks, added to a total."""
+    """The prepared product of blocks, whose sums are scaled and added to a total, block by block in order."""
 
     def __init__(self, a: _Side, b: _Side, order: Accumulation, rounding: Rounding, key: int | None) -> None:
         dtypes = factor_dtypes(a.elements.dtype, b.elements.dtype, order.adder)

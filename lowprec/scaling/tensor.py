@@ -165,7 +165,7 @@ def to_scaled(
 
 
 def _power(values: Array, fmt: FloatFormat, exponent: Any, limits: tuple[int, int]) -> int:
-    """The exponent of one scale for all."""
+    """The exponent of the scale of a whole tensor: the given one, checked, or for "auto" the smallest that fits."""
     if isinstance(exponent, str) and exponent == "auto":
         power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
@@ -200,7 +200,7 @@ def _scales(
 
 
 def _given_scales(scale: Any, shape: tuple[int, ...], axis: Any) -> NDArray[np.float32]:
-    """Scales that a user gives, checked; of a vector along an axis in the shape that broadcasts so."""
+    """Scales that a user gives, checked, in float32; a vector along an axis is given the shape that broadcasts so."""
     with np.errstate(over="ignore"):
         given = None if isinstance(scale, str) else whole_array(scale)
         made = np.zeros((), np.float32) if given is None else given.astype(np.float64).astype(np.float32)
@@ -393,7 +393,10 @@ def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _kept_in_range(scaled: Array, values: Array) -> Array:
-    """Non-zero finite values stay so: what under- or overflowed in scaling becomes the smallest or largest float."""
+    """Scaled values, in which what under- or overflowed is replaced by the smallest or largest float of its sign.
+
+    So values that were finite and not zero before scaling stay so.
+    """
     info = np.finfo(scaled.dtype)
     # Counted first: nearly always nothing was lost, and no mask has to be made.
     if np.count_nonzero(scaled) != np.count_nonzero(values):

@@ -126,7 +126,7 @@ def _from_keywords(
 
 @cached
 def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> OrderedPlan:
-    """The checked plan.
+    """The plan of checked arguments.
 
     Raises:
         TypeError, ValueError: as `sum`.

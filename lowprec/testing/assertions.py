@@ -210,7 +210,7 @@ def assert_unbiased(
 
 
 def _drawn(rounding: Callable[[Array, Key], ArrayLike], point: Any, samples: int, key: Key) -> Array:
-    """Results of copies of a point."""
+    """The results, in float64, of rounding `samples` copies of a point with a key."""
     # Copies in one array, not many calls: a rounding draws by index.
     drawn = as_float64(rounding(np.full(samples, point), key))
     if drawn.shape != (samples,):

@@ -30,7 +30,7 @@ _CODED = {1: 0, 2: 1, 4: 2}
 
 
 def _conversion(rounding: Rounding, fmt: FloatFormat, wide: bool) -> Conversion:
-    """From float32 or, wide, float64 to codes."""
+    """The conversion of scaled values, float32 or (wide) float64, to codes of a format."""
     return conversion_of("code", np.dtype(np.float64 if wide else np.float32), fmt, rounding)
 
 
@@ -146,7 +146,7 @@ def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> b
 
 
 def _blocks_of(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, int, int, int]:
-    """Lines, length and columns of an array whose blocks lie along an axis, and the block."""
+    """(lines, length, columns, block): an array seen with the axis of its blocks in the middle of three."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]), block
 
 

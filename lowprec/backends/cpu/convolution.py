@@ -119,11 +119,13 @@ def _turned(weight: Array, task: ConvolutionTask) -> bool:
 
 
 def _padded(task: ConvolutionTask, channels: int) -> tuple[ConvolutionTask, int, slice]:
-    """The task as one of products whose groups end with every kernel position.
+    """A convolution's task as that of a product: the channels of a kernel position are filled up to whole groups.
+
+    So every group of the product ends where one of the convolution does. Channels that are made up give products
+    (+0) * (-1) = -0, which leave any sum as it is, -0 and NaN included.
 
     Returns:
-        The task; the channels that this takes: missing ones are made up by products (+0) * (-1) = -0, which leave any
-        sum as it is, -0 and NaN included; and the terms of its span.
+        The product's task; channels of a position, those made up included; and which terms its span is.
     """
     order, span = task.accumulation, task.span
     # Where nothing rounds between groups they may cross kernel positions: nothing has to be filled up.

@@ -97,7 +97,10 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
 
 @lru_cache(maxsize=4096)
 def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion:
-    """Float64 to float64, on the grid of a format with more mantissa bits and no upper end."""
+    """The rounding of float64 values, for the first step of a few-bit mode, to a grid with so many mantissa bits.
+
+    The grid has subnormals below 2^emin and no upper end.
+    """
     # A format made for this alone, of float64's exponents and without an end: overflow is the second step's to decide.
     sign = 1 << (11 + mantissa_bits)
     top = ((1024 - emin + 1) << mantissa_bits) - 1
@@ -158,7 +161,10 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
 
 
 def _fits_through_odd(conversion: Conversion) -> bool:
-    """Whether float64 input may enter the 32-bit lanes rounded to odd: codes with bits to spare below them."""
+    """Whether float64 input may be rounded to odd to float32 first: the codes then come out the same.
+
+    So it is where float32 has enough bits below those that decide.
+    """
     rule = conversion.rule
     # As values the results are float64 numbers, some of which float32 lacks.
     if conversion.in_dtype != np.float64 or conversion.source is not float64 or conversion.kind != "code":
