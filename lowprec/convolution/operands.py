@@ -37,6 +37,7 @@ WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs
 
 def as_images(x: npt.ArrayLike, name: str, layout: Layout, groups: int) -> Array:
     """An operand as (n, h, w, groups, channels of a group)."""
+    # Here first: all other sizes are read from axes that the layout places.
     if layout not in LAYOUTS:
         raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
@@ -105,6 +106,7 @@ def checked_sums(
 
 def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
     """Raises ValueError unless the gradient has the shape of the convolution's result."""
+    # Of an input gradient any number of images is right; a weight gradient has them from x.
     expected = (gradient.shape[0] if images is None else images, *where.count, groups, columns)
     if gradient.shape != expected:
         n, high, wide = expected[:3]
@@ -135,6 +137,7 @@ def result_array(
     outside = tuple([plain[axis] for axis in order])
     if out is not None:
         check_out(out, outside, np.dtype(dtype))
+    # Windows overlap: a result written over them would be read again. `finished` copies it into out.
     shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
     result = np.empty(outside, dtype) if out is None or shared else out
     split = result.transpose(back).reshape(*plain[:3], groups, columns)

@@ -138,6 +138,7 @@ def conv2d_input_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
+    # The gradient alone does not say it: under strides images of several sizes have results of one size.
     where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
     check_gradient(outer, where, kernel.shape[4], groups)
     how = checked_sums(outer.dtype, kernel.dtype, accumulation, rounding, key, keywords)
@@ -199,6 +200,7 @@ def conv2d_weight_gradient(
     how = checked_sums(images.dtype, outer.dtype, accumulation, rounding, key, keywords)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = result_array(out, shape, layout, how[0].out, x, gradient, weight=True)
+    # A row is (kernel row, kernel column, channel), the first, second and fourth axis of the sums.
     place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     task = ConvolutionTask(*how, key, place, None, threads.current())
     backends.current().correlate_gradient(images, outer, where.stride, where.dilation, where.padding, task, target)

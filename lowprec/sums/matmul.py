@@ -148,6 +148,7 @@ def matmul(
     try:
         call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
     except TypeError:
+        # Only now: a cache's "unhashable type" names no argument, and asking each one costs time in every call.
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
@@ -156,6 +157,7 @@ def matmul(
     # The loops check the shapes: here they would be looked at a second time at every call that is right.
     except ValueError as error:
         if left.ndim and right.ndim and left.shape[-1] != right.shape[max(-2, -right.ndim)]:
+            # Weights of torch's linear layers have their axes so.
             turned = "; b.T would fit" if right.ndim > 1 and left.shape[-1] == right.shape[-1] else ""
             raise ValueError(f"a has shape {left.shape}, b {right.shape}: {error}{turned}") from None
         raise

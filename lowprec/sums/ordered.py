@@ -206,6 +206,7 @@ def norm(
     """
     view, shape = _around(_terms(x), axis, keepdims)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    # As in `mean`: before the sum is made.
     first = task.first(view.shape[1], view.shape[2], 1)
     return _shaped(task.plan, _last(task, "sqrt", (_products(task, view, view),), first), shape, out)
 

@@ -110,6 +110,7 @@ def checked_sum(
     elif plan.rule.random_bits:  # none in the other modes
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if offset != 0:
+        # The usual 0 is in range for every size.
         offset = first_index(offset, size)
         # Each term has four roundings, with four indices.
         if order == "kahan" and 4 * (offset + size) > 1 << 64:
@@ -157,6 +158,7 @@ def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> O
         "kahan": ColumnSum(rule, "kahan", LONGEST),
         "pair": ColumnSum(rule, "pair", 2),
     }
+    # The loops add in float32 or float64 lanes; narrow storage is a last, exact step.
     values, dtype = carrier(fmt), fmt.dtype if fmt.dtype is not None else carrier(fmt)
     return OrderedPlan(
         order=order,

@@ -82,6 +82,7 @@ def scatter_add(
     if numbers.dtype == np.uint64 and numbers.size and int(numbers.max()) >= rows:  # before int64 turns it negative
         raise IndexError(f"index {int(numbers.max())} is out of bounds for {rows} rows")
     own = terms.shape[numbers.ndim :]
+    # Not broadcast: updates and indices in the wrong order would often fit that way.
     if terms.shape[: numbers.ndim] != numbers.shape:
         raise ValueError(f"updates of shape {terms.shape} do not begin with the indices' shape {numbers.shape}")
     try:

@@ -93,6 +93,7 @@ def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...], device: i
     """A kernel compiled with these definitions for a device, which must be current."""
     xp = cupy()
     options = (*OPTIONS, *(f"-D{key}={value}" for key, value in defines))
+    # By device: a loaded module belongs to one, even among two of the same kind.
     capability = xp.cuda.Device(device).compute_capability
     return xp.RawModule(path=str(machine_code(xp, source(file), options, f"sm_{capability}"))).get_function(name)
 

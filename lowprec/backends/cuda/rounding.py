@@ -42,6 +42,7 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
     refuses = conversion.rule.fmt.nan_code is None and conversion.source is not None
     axes = merged_axes(x.shape, x.strides, out.strides)
     contiguous = is_contiguous(axes, x.itemsize, out.itemsize)
+    # Kernels are loaded and launched on the current device, which need not be x's.
     with x.device as device:
         # Integers are never NaN, so that their conversions need not be waited for.
         bad = cupy().zeros((), np.uint32) if refuses else None
@@ -107,6 +108,7 @@ def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
     axes = merged_axes(codes.shape, codes.strides, out.strides)
     contiguous = is_contiguous(axes, codes.itemsize, out.itemsize)
     with codes.device as device:
+        # Codes that fill their integer cannot be too wide: nothing to wait for.
         bad = cupy().zeros((), np.uint32) if fmt.bits < 8 * codes.dtype.itemsize else None
         arguments = (codes, out, np.int64(codes.size), format_record(fmt), bad)
         function = kernel(
