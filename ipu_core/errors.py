@@ -130,7 +130,7 @@ class OutOfTileMemory(IpuError, MemoryError):
         self.available = integer("available", available)
         expect(Mapping, categories=categories)
         expect(str, step=step)
-        self.categories = dict(categories)
+        self.categories = {name: integer(f"categories[{name!r}]", size) for name, size in categories.items()}
         self.variables = pairs("variables", variables)
         self.step = step
         self.before_planning = before_planning

@@ -70,8 +70,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _negative_numbers_apart(arguments: Sequence[str]) -> list[str]:
-    """argparse would take -inf or -0x1p-3 for options."""
+    """The arguments with "--" before them where one is a negative number: argparse would take -inf for an option."""
     first = next((a for a in arguments if a.startswith("-") and a not in ("-h", "--help")), None)
+    # Behind "--" nothing is an option; asking for help still works.
     return ["--", *arguments] if first is not None and "-h" not in arguments else list(arguments)
 
 

@@ -12,6 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def cached(function: Function) -> Function:
     """Remembers the last 4096 results; the arguments must be hashable (formats, names, dtypes and numbers are).
 
-    16.0 is not 16: what is refused at first stays refused.
+    Arguments are told apart by type: group=16.0 is refused even after group=16 was taken.
     """
+    # Bounded: a sweep over formats or seeds would otherwise keep every plan it ever made.
     return cast(Function, lru_cache(maxsize=4096, typed=True)(function))

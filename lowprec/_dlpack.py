@@ -17,6 +17,7 @@ from lowprec.types import Array
 from lowprec.values.formats import formats
 
 CPU = 1  # kDLCPU
+# Codes of dlpack.h 1.1. Its types of 6 and 4 bits (15 to 17) are left out: ml_dtypes stores each in a byte.
 NARROW: Mapping[int, str] = MappingProxyType(
     {
         4: "bfloat16",
@@ -66,10 +67,13 @@ def from_dlpack(x: Any, *, writable: bool = False) -> Array:
     device = int(x.__dlpack_device__()[0])
     if device != CPU:
         raise TypeError(f"{type(x).__name__} lives on DLPack device {device}, not on the CPU; move it there first")
+    # Without max_version a library gives the unversioned capsule, whose struct is written down here.
     capsule = x.__dlpack__()
     tensor = _tensor(capsule)
+    # Before numpy.from_dlpack, which knows none of these.
     if tensor.code in NARROW and tensor.lanes == 1:
         return _view(capsule, tensor, formats[NARROW[tensor.code]].dtype, writable)
+    # numpy.from_dlpack gives such a capsule's memory as a read-only array.
     if writable and tensor.code in PLAIN and tensor.lanes == 1:
         return _view(capsule, tensor, np.dtype(f"{PLAIN[tensor.code]}{tensor.bits}"), writable)
     try:
@@ -93,6 +97,7 @@ def _view(capsule: object, tensor: _Tensor, dtype: np.dtype[Any] | None, writabl
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     size = np.dtype(dtype).itemsize
     if 0 in shape:
+        # A tensor without elements may have no memory at all.
         return np.empty(shape, dtype)
     if tensor.strides:
         strides = tuple(tensor.strides[i] * size for i in range(tensor.ndim))
@@ -101,6 +106,7 @@ def _view(capsule: object, tensor: _Tensor, dtype: np.dtype[Any] | None, writabl
     # The view starts at the lowest address; negative strides begin at its end.
     low = sum(min(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True))
     high = sum(max(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True)) + size
+    # No more than from the lowest to the highest element: what lies beyond is not the tensor's.
     memory = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
     memory.capsule = capsule  # which lives as long as what is made of this memory
     view = np.ndarray(shape, dtype, memory, -low, strides)

@@ -1,6 +1,7 @@
-"""Which Pythons lowprec runs on, and in which interpreter of a process.
+"""Refuses Pythons and interpreters that lowprec does not run in, when it is imported.
 
-With the interpreter's lock, which its caches and its module count on; in one interpreter, as NumPy.
+Free-threaded Python is refused, since caches and the compiled module count on the interpreter's lock; so is a second
+interpreter of a process, in which NumPy cannot be either.
 """
 
 import sys
@@ -11,6 +12,7 @@ if "t" in getattr(sys, "abiflags", ""):
 try:
     import numpy  # noqa: F401 - only to see whether it can be here
 except ImportError as error:
+    # Any other failure is NumPy's own, and its words are the right ones; for this one NumPy has no type of exception.
     if "more than once per process" not in str(error) and "subinterpreter" not in str(error):
         raise
     raise ImportError(

@@ -30,6 +30,7 @@ def pieces(
     flags: Any = ["buffered", "external_loop", "zerosize_ok"]
     reading: Any = [["readonly"]] * len(arrays)
     begin = 0
+    # In C order whatever the layout: the index that is yielded decides random bits.
     with np.nditer(arrays, flags, reading, how, order="C", casting="unsafe", buffersize=size) as walk:
         for part in walk:
             runs = part if isinstance(part, tuple) else (part,)

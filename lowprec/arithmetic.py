@@ -31,12 +31,12 @@ from lowprec.values.outputs import check_out
 
 Operand = Array | float
 _STORED = frozenset(STORAGE.values())
-_QUICK = frozenset({"key", "out"})  # options that calls in one step know
+_QUICK = frozenset({"key", "out"})  # options that the one-step call of `_of_plain` knows
 _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
 
 class OperationKeywords(RoundingKeywords, total=False):
-    """Of every function here, with the meanings and defaults of `lowprec.round`."""
+    """Keywords of every function here, with the meanings and defaults of `lowprec.round`."""
 
     key: KeyLike | None
     offset: int
@@ -149,7 +149,7 @@ def _rounded_once(
     rounding: RoundingLike,
     options: OperationKeywords,
 ) -> Any:
-    """The one body of the functions above."""
+    """The body of the functions above: one compiled call where that does it, else step by step with all checks."""
     if options.keys() <= _QUICK and (quick := _of_plain(operation, operands, fmt, rounding, options)) is not None:
         return quick
     if (library := library_of(*operands, options.get("out"))) is not None:
@@ -171,6 +171,7 @@ def _rounded_once(
     values, plain, scalar = _operands(operands)
     if offset != 0:
         offset = first_index(offset, np.broadcast(*values).size)
+    # After all other checks, before any work: a refused out costs nothing.
     into = None if out is None else _into(out, values, conversion.out_dtype)
     result = apply(operation, conversion, values, seed, offset, into)
     if out is not None:
@@ -181,7 +182,7 @@ def _rounded_once(
 
 
 def _applied(operation: str, fmt: FormatLike, rounding: RoundingLike, *operands: Any, **options: Any) -> Any:
-    """`_rounded_once` of operands that stand as arguments."""
+    """`_rounded_once` with the operands as arguments of their own, which `through` converts."""
     return _rounded_once(operation, operands, fmt, rounding, options)  # type: ignore[arg-type]
 
 
@@ -192,9 +193,9 @@ def _of_plain(
     rounding: RoundingLike,
     options: OperationKeywords,
 ) -> Array | None:
-    """The result where all operands are plain arrays and the kernels do the whole; None where there is more to do.
+    """The result in one compiled call, for plain arrays; None where there is more to do, or something to refuse.
 
-    There is where something is to be refused.
+    Refusals are left to the steps behind it, so that each is worded in one place.
     """
     dtypes = plain_dtypes(operands)
     if dtypes is None or backends.current() is not cpu:
@@ -210,6 +211,8 @@ def _of_plain(
         result, outcome, _ = call(operands, seed, 0, out, threads.current())
     except (TypeError, ValueError):
         return None
+    # Some elements are left to the reference, or a NaN met a format without one: the steps see to both, over the same
+    # out.
     return None if outcome else result
 
 
@@ -244,6 +247,7 @@ def apply(
     """
     result, bad, marks = backends.current().arithmetic(operation, conversion, operands, seed, offset, out)
     if marks is not None:
+        # Few, if any: numbers near the ends of float64's range.
         left = np.flatnonzero(marks).tolist()
         bad |= backends.load("reference").fill(operation, conversion, operands, left, seed, offset, result)
     if bad:
@@ -277,6 +281,7 @@ def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[tuple[Operand, ...], bo
 
 def _number(x: Any) -> float:
     """A Python number or one of NumPy's floats as the float that it equals."""
+    # Python's integers have any size; rounded to float64 here, they would be rounded twice.
     if type(x) is int and abs(x) > 1 << 53 and (abs(x) >= 1 << 1024 or int(float(x)) != x):
         raise ValueError(f"float64 does not hold {x}")
     return float(x)

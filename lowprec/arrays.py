@@ -49,7 +49,7 @@ def _as_array(x: Any) -> Array:
 
 
 def whole_array(x: object) -> Array:
-    """`input_array` for results that are made of several elements: a masked one has no place in them.
+    """x as a plain native-endian ndarray, for results that combine several elements: masked elements are refused.
 
     Raises:
         TypeError: nothing that makes a numeric array; masked elements.
@@ -91,6 +91,7 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any], given: ob
     if out is None:
         return np.empty(like.shape, dtype)
     if isinstance(given, np.ndarray) and isinstance(out, np.ndarray) and not out.dtype.isnative:
+        # round(x, out=x) of a big-endian x: computed in the machine's byte order, then copied into out (`finish`).
         check_out(out, like.shape, given.dtype)
         return np.empty(like.shape, dtype)
     check_out(out, like.shape, dtype)
@@ -102,6 +103,7 @@ def apart(x: Any, out: Array) -> Any:
     """x, or a copy where writing `out` element by element would change what is still to be read of x."""
     if not isinstance(x, np.ndarray) or not isinstance(out, np.ndarray) or not np.may_share_memory(x, out):
         return x
+    # Where element i of both is in one place it is read before it is written; shapes differ where x is broadcast.
     return x if x.shape == out.shape and _same_place(x, out) else x.copy()
 
 
@@ -126,8 +128,10 @@ def as_subclass(target: Array, operands: Sequence[object]) -> Array:
     special = [x for x in operands if type(x) is not np.ndarray and isinstance(x, np.ndarray)]
     if not special:
         return target
+    # NumPy's own rule for which subclass the result has.
     leader = max(special, key=lambda x: float(x.__array_priority__))
     wrapped = np.empty_like(leader, dtype=target.dtype, shape=target.shape)
+    # Around the subclass's own assignment, which could mask or convert.
     np.asarray(wrapped)[...] = target
     if isinstance(wrapped, np.ma.MaskedArray):
         masks = [np.ma.getmask(x) for x in special]

@@ -19,6 +19,7 @@ LARGEST = 2**48  # elements of an array
 def shown(value: object) -> str:
     """A value in a message: its repr, of which the end is left out where it is long."""
     words = repr(value)
+    # A message with an array of a million numbers helps nobody.
     return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
 
 
@@ -85,11 +86,13 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
         ValueError: one below 0, or more elements than memory holds.
     """
     try:
+        # index, not int: 2.5 is no length.
         found = tuple(operator.index(size) for size in value)
     except TypeError:
         raise TypeError(f"{name} must be a sequence of integers, not {shown(value)}") from None
     if any(size < 0 for size in found):
         raise ValueError(f"{name} has no negative lengths: {shown(found)}")
+    # Each by itself too: beside a length of 0 any other would pass.
     if any(size > LARGEST for size in found) or math.prod(found) > LARGEST:
         raise ValueError(f"{name} has more elements than any memory: {shown(found)}")
     return found
@@ -105,22 +108,24 @@ def integers(name: str, value: Any) -> npt.NDArray[np.int64]:
         found = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be integers, not {shown(value)}: {error}") from None
+    # An empty list is float64 to NumPy, and has no number that is not whole.
     if found.dtype.kind not in "iu" and (found.size or found.dtype.kind != "f"):
         raise TypeError(f"{name} must be integers, not {shown(value)}")
     return found.astype(np.int64)
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """What can be iterated over, as a list; see `iterable`."""
+    """The elements of an iterable as a list; refuses what `iterable` refuses."""
     return list(iterable(name, value))
 
 
 def iterable(name: str, value: Any) -> Iterable[Any]:
-    """What can be iterated over, as it is; a text cannot.
+    """The value itself, checked to be an iterable; a text counts as none.
 
     Raises:
         TypeError: anything else, an array without axes too.
     """
+    # A text is a list of letters to Python, which nobody means; an array without axes says it can be iterated over.
     if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
         raise TypeError(f"{name} must be a list, not {shown(value)}")
     return value
@@ -156,7 +161,7 @@ def entries(what: str, given: Any, names: Collection[str]) -> list[Any]:
 
 
 def by_number(name: str, given: Any, kind: type) -> dict[int, Any]:
-    """What a dict from equation numbers to values of a kind says; None: nothing.
+    """A checked dict from equation numbers to values of a kind; an empty one for None.
 
     Raises:
         TypeError: no such dict.

@@ -89,7 +89,9 @@ def float32_op(
         offset = first_index(offset, np.broadcast(*arrays).size)
     if out is not None:
         straight(out)
+        # The loops read and write element by element: an operand that lies shifted in out's memory is copied first.
         arrays = tuple(apart(x, out) for x in arrays)
+    # The loops read and write whole floats, which may not lie at any address on every machine.
     if isinstance(out, np.ndarray) and out.flags.writeable and not out.flags.aligned:
         out[...] = call(arrays, key, offset, out.copy())
         return out
@@ -100,7 +102,7 @@ def float32_op(
 
 
 def function_op(op: str, x: npt.ArrayLike, fmt: FormatLike, rounding: RoundingLike, options: Mapping[str, Any]) -> Any:
-    """`float32_op` of one operand, the usual call in fewer steps."""
+    """`float32_op` of one operand; a plain array without options skips its checks of out, offset and libraries."""
     if not options and (dtypes := plain_dtypes((x,))) is not None:
         return _prepared(op, dtypes, fmt, rounding, {})((x,))
     return float32_op(op, x, fmt=fmt, rounding=rounding, **options)
@@ -169,7 +171,7 @@ def prepare(
 
 @cached
 def specified(op: str, in_dtypes: Sequence[npt.DTypeLike | None], fmt: FormatLike, rounding: Rounding) -> ElementwiseOp:
-    """What `prepare` prepares, checked."""
+    """The operation, the operands' dtypes and the conversion of the result, checked: what backends make a call of."""
     count = OPERATIONS.get(op)
     if count is None:
         raise ValueError(f"unknown operation {op!r}; known are {', '.join(OPERATIONS)}")

@@ -36,7 +36,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; prints as a table.
+    """The result of `explain`; prints as a table.
 
     Attributes:
         x: the number.
@@ -56,6 +56,7 @@ class Explanation:
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the table, each a label and what it says."""
+        # Without "<FloatFormat " and ">".
         rows = [("x", f"{self.x!r} = {self.x.hex()}"), ("format", repr(self.format)[13:-1])]
         if self.below is not None and self.below == self.above:
             rows.append(("exact", _shown(self.below, self.format)))
@@ -101,6 +102,7 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
     results: dict[str, float] = {}
     for mode in MODES:
+        # Its result is no one number: probability_up says it.
         if mode != "stochastic":
             code = round_number(x, rounding_rule(fmt, mode))
             assert code is not None
@@ -110,14 +112,16 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
 
 
 def _neighbours(x: float, fmt: FloatFormat) -> tuple[Neighbour | None, Neighbour | None, Fraction | None]:
-    """The values on both sides of x and the fraction of the way from the inner to the outer one."""
+    """The format's neighbours of x toward and away from zero, and how far x lies between them, from 0 to 1."""
     if not math.isfinite(x) or (x == 0 and not fmt.zero) or (x < 0 and not fmt.signed):
         return None, None, None
     magnitude, sign = abs(Fraction(x)), fmt.sign_bit if math.copysign(1.0, x) < 0 else 0
+    # By the definition of rounding itself, so that what is explained is what is computed.
     inner = round_magnitude(magnitude, False, rounding_rule(fmt, "toward_zero"), Fraction(0))
     outer = round_magnitude(magnitude, False, rounding_rule(fmt, "up"), Fraction(0))
     if inner > fmt.max_code:
         return None, None, None
+    # As Fractions: `high` may lie in the binade beyond the largest value, and beyond float64.
     low, high = _grid_value(inner, fmt), _grid_value(outer, fmt)
     fraction = Fraction(0) if inner == outer else (magnitude - low) / (high - low)
     below = _neighbour(inner, sign, fmt, float(fraction))

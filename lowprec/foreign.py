@@ -25,23 +25,23 @@ _OWN = frozenset({np.ndarray, float, int, bool, str, tuple, type(None)})  # quic
 
 
 class Library(Protocol):
-    """What is done with the arrays of a library."""
+    """Conversions of a library's arrays to NumPy's and back."""
 
     @property
     def name(self) -> str:
-        """Of its module."""
+        """The name of the library's module."""
 
     def input(self, x: Any) -> Array:
-        """An array of it as NumPy reads it."""
+        """An array of the library as a NumPy array to be read."""
 
     def output(self, out: Any) -> Array:
-        """An array of it as NumPy writes to it."""
+        """An array of the library as a NumPy array that is written to."""
 
     def array(self, result: Array) -> Any:
-        """A NumPy array as one of it."""
+        """A NumPy array as an array of the library."""
 
     def holds_doubles(self) -> bool:
-        """Whether its arrays may have elements of 64 bits."""
+        """Whether the library's arrays may have elements of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,19 @@ class Torch:
 
     def output(self, out: Any) -> Array:
         if isinstance(out, self.torch.Tensor) and out.requires_grad:
+            # Written in place its gradient would be wrong, in silence.
             raise TypeError("out is a tensor that requires a gradient, which no call here follows: give out.detach()")
         return from_dlpack(out, writable=True)
 
     def array(self, result: Array) -> Any:
         fmt = format_of_dtype(result.dtype)
+        # NumPy's own dtypes; torch.from_numpy refuses those of ml_dtypes.
         if fmt is None or result.dtype.isbuiltin == 1:
             return self.torch.from_numpy(result)
         dtype = getattr(self.torch, fmt.name, None)
         if dtype is None:
             raise TypeError(f"torch has no dtype {fmt.name}: take round's values, encode's codes, or a NumPy array in")
+        # The codes are the same bytes in both libraries: a view, no conversion.
         return self.torch.from_numpy(result.view(fmt.code_dtype)).view(dtype)
 
     def holds_doubles(self) -> bool:
@@ -86,6 +89,7 @@ class Jax:
         raise TypeError("out must be an array that can be written to, and those of JAX cannot")
 
     def array(self, result: Array) -> Any:
+        # JAX would round float64 to float32, and say nothing.
         if result.dtype.itemsize == 8 and not self.holds_doubles():
             raise TypeError(f"JAX holds no {result.dtype} unless jax_enable_x64 is set; or give a NumPy array")
         return self.jax.numpy.asarray(result)
@@ -96,6 +100,7 @@ class Jax:
 
 def library_of(*given: object) -> Library | None:
     """The library of the first array that is torch's or JAX's; None where there is none."""
+    # Arrays of a library that was never imported cannot be here; so this costs nothing where there is none.
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is None and jax is None:
         return None
@@ -115,7 +120,7 @@ def as_array_of(name: str, result: Array) -> Any:
 
 
 def through(library: Library, call: Callable[..., Any], *args: Any, out: Any = None, **keywords: Any) -> Any:
-    """What a function of NumPy arrays gives for arrays of a library, as that library has it.
+    """Calls a function of NumPy arrays with arrays of a library; the result is an array of that library.
 
     Args:
         library: whose results they become.

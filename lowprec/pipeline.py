@@ -27,7 +27,7 @@ from lowprec.values.sum_rules import sum_rules
 
 
 def runs_here() -> bool:
-    """Whether the backend in force is the compiled one, which has pipelines."""
+    """Whether the backend in force is the compiled one, with its pipelines not switched off."""
     return backends.current() is cpu and cpu.has_pipelines()
 
 
@@ -42,7 +42,10 @@ class Pipeline:
         self._native = cpu.new_pipeline(memory)
 
     def part(self, rows: int, piece: int) -> None:
-        """What is added from now on goes together through pieces of so many rows, in order; threads share no piece."""
+        """Begins a part: the operations added from now on go together through pieces of `piece` of their `rows` rows.
+
+        All of them are done with one piece before the next one begins, and no piece is shared by two threads.
+        """
         self._native.part(rows, piece)
 
     def add(
@@ -68,6 +71,7 @@ class Pipeline:
         Raises:
             TypeError, ValueError: as `lowprec.elementwise.prepare`; shapes that do not fit.
         """
+        # The compiled backend's own: a pipeline asks `runs_here` before it is made, not at every step.
         call = cpu.elementwise(specified(op, tuple(in_dtypes), fmt, rounding))
         self._native.step(call, operands, out, list(rows), list(folds))
 
@@ -100,6 +104,7 @@ class Pipeline:
         Raises:
             TypeError, ValueError: as `lowprec.reduce_max`; shapes that do not fit.
         """
+        # Here, when it is added: the loops suppose a first element.
         if x.shape[1] == 0:
             raise ValueError("the largest of no elements is not defined")
         self._native.maximum(cpu.maximum(operand_dtype(x.dtype)), x, out, list(rows))

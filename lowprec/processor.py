@@ -19,6 +19,7 @@ R = TypeVar("R")
 def in_default_state(function: Callable[P, R]) -> Callable[P, R]:
     """The function, computing in the processor's default state. For those that return at once: no generators."""
 
+    # Not of generators: their bodies would run after the state was put back.
     @wraps(function)
     def door(*args: P.args, **keywords: P.kwargs) -> R:
         with DefaultState():

@@ -36,6 +36,7 @@ class Key(RawKey):
 
     def fold_in(self, n: SupportsIndex) -> Key:
         """The key for number n in [0, 2^64): words 0 and 1 of Philox of the counter (11 << 24, n low, n high, 0)."""
+        # A training step folds several keys: the usual case is spared the general check.
         number = n if type(n) is int and 0 <= n < _END else word("n", n)
         return Key(backends.current().fold_in(self.value, number))
 
@@ -45,6 +46,7 @@ class Key(RawKey):
         Raises:
             TypeError, ValueError: n is no integer in [0, 2^24]; for more keys than that there is `fold_in`.
         """
+        # A tuple of more is a slip, and would fill the memory before it was noticed.
         if word("n", n) > 1 << 24:
             raise ValueError(f"split makes at most 2^24 keys, not {n}; fold_in(i) gives the i-th of any number")
         split = backends.current().split
@@ -86,6 +88,7 @@ def random_bits(
     if use not in ("user", "dropout"):
         raise ValueError(f"unknown use {use!r}; allowed are user, dropout")
     try:
+        # The width of what a draw is cut from: half a word, or a whole one.
         out = np.empty(shape, np.uint16 if bits <= 16 else np.uint32)
     except TypeError:
         raise TypeError(f"shape must be an integer or a tuple of integers, not {shape!r}") from None

@@ -21,7 +21,7 @@ class Printed:
     """A stream whose errors are told from those of files, and are not forgotten where somebody swallows them.
 
     Attributes:
-        error: The first.
+        error: The first error; None: everything was written.
     """
 
     def __init__(self, stream: TextIO, name: str) -> None:
@@ -29,11 +29,11 @@ class Printed:
         self.error: Unprintable | None = None
 
     def write(self, text: str) -> int:
-        """As the stream's."""
+        """Writes to the stream; an OSError becomes an Unprintable, and is kept."""
         return int(self._tried(self._stream.write, text))
 
     def flush(self) -> None:
-        """As the stream's."""
+        """Flushes the stream; an OSError becomes an Unprintable, and is kept."""
         self._tried(self._stream.flush)
 
     def _tried(self, call: Callable[..., Any], *arguments: str) -> Any:
@@ -48,7 +48,7 @@ class Printed:
 
 
 def guarded(name: str, run: Callable[[], int]) -> int:
-    """Runs a command, to whose end belongs that all it printed is written.
+    """Runs a command, and checks before it ends that all it printed was written.
 
     Args:
         name: Of the command, for the line that says what went wrong.
@@ -65,11 +65,14 @@ def guarded(name: str, run: Callable[[], int]) -> int:
             try:
                 code = run()
             finally:
+                # Here and not at Python's own end, where the exit code is given already. The error is kept in `out`.
                 with contextlib.suppress(Unprintable):
                     out.flush()
         except (Unprintable, SystemExit):
+            # argparse ends with SystemExit too; where nothing failed to print, that is the command's own end.
             if out.error is None and err.error is None:
                 raise
+    # Libraries swallow errors of printing (warnings do): what counts is what the streams remember.
     failed = out.error or err.error
     if failed is None:
         return code
@@ -83,9 +86,9 @@ def guarded(name: str, run: Callable[[], int]) -> int:
 
 
 def open_closed() -> None:
-    """What the caller has closed (``>&-``) takes what is printed and keeps nothing.
+    """Opens standard streams that the caller has closed (``>&-``) on the null device.
 
-    Left closed, its number would go to the next file that is opened, and what anybody prints into that.
+    Left closed, a stream's number would be that of the next file opened, and what is printed would land in that file.
     """
     for number in range(3):
         try:

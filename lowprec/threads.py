@@ -30,6 +30,7 @@ current = _threads.get
 
 _in_force: dict[object, tuple[int, int]] = {}
 """The number and the thread of every context that was entered and not yet left, the last one last."""
+# Reentrant: with a plain lock a signal handler that forks or enters a context would hang in the thread that holds it.
 _lock = threading.RLock()
 
 
@@ -39,12 +40,14 @@ def environment_threads(environment: Mapping[str, str]) -> int:
     Raises:
         ValueError: LOWPREC_NUM_THREADS is no integer or above MOST; 0 is as if it were not set.
     """
+    # A value that is empty or 0 is as good as none: scripts unset variables so.
     text = environment.get("LOWPREC_NUM_THREADS") or "0"
     if not text.isdecimal() or int(text) > MOST:
         raise ValueError(f"LOWPREC_NUM_THREADS must be an integer of 1 to {MOST}, not {text!r}")
     bound = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of the outermost level
     if int(text) or not bound.isdecimal() or int(bound) < 1:
         return int(text)
+    # No more than the affinity allows: OMP_NUM_THREADS is often set for a larger machine.
     return min(_kernels.default_threads(), int(bound))
 
 
@@ -74,6 +77,7 @@ def num_threads(n: int) -> AbstractContextManager[None]:
 
 @contextmanager
 def _context(n: int) -> Iterator[None]:
+    # An object as the key: two contexts with the same number are two.
     token, place = _threads.set(n), object()
     with _lock:
         _in_force[place] = n, threading.get_ident()
@@ -89,11 +93,12 @@ def _context(n: int) -> Iterator[None]:
 
 def _follow_last() -> None:
     """Threads in no context of their own follow the one entered last."""
+    # Contexts of several threads end in any order, so that the last one entered is looked up, not restored.
     _kernels.set_default_threads(next(reversed(_in_force.values()), (_DEFAULT, 0))[0])
 
 
 def _forked() -> None:
-    """A forked child has the forking thread alone: the contexts of the others are left by nobody."""
+    """In a forked child, drops the contexts of the threads that it does not have: nobody would leave them."""
     own = threading.get_ident()
     for place in [place for place, (_, thread) in _in_force.items() if thread != own]:
         del _in_force[place]
@@ -101,5 +106,6 @@ def _forked() -> None:
     _lock.release()
 
 
-if hasattr(os, "register_at_fork"):  # no thread may be in the middle of a change when the process forks
+# The fork waits for a change of another thread to end: a child that inherits the lock held hangs at its first context.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)

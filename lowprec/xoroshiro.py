@@ -33,6 +33,7 @@ def step(s0: Word, s1: Word) -> tuple[Word, Word, Word]:
     sx = s0 ^ s1
     sa = s0 & s1
     output = sx ^ (rotate(sa, 1) | rotate(sa, 2))
+    # Masked, since Python's integers do not end at 64 bits.
     return output, rotate(s0, 55) ^ sx ^ ((sx << 14) & MASK), rotate(sx, 36)
 
 
@@ -62,6 +63,7 @@ def tile_state(seed: tuple[int, int], modifier: int, tile: int, worker: int) -> 
             raise TypeError(f"{what} must be an integer, not {number!r}")
         if not 0 <= number < limit:
             raise ValueError(f"{what} must be in [0, {limit}), not {number}")
+    # The tile's number above four bits for the worker, in PopLibs' constants.
     low = (((int(tile) << 4) ^ 0xAAAAAAA0) | int(worker)) & MASK32
     return int(seed[0]) | int(seed[1]) << 32, low | (int(modifier) ^ 0x55555555) << 32
 
@@ -75,6 +77,7 @@ def register_state(value: int) -> tuple[int, int]:
     if not 0 <= value <= MASK32:
         raise ValueError(f"a $PRNG_SEED value must be in [0, 2^32), not {value}")
     inverse = ~value & MASK32
+    # As the instruction set's description of $PRNG_SEED gives the four words.
     word2 = ((value << 13) | (inverse >> 19)) & MASK32
     word3 = ((inverse << 13) | (value >> 19)) & MASK32
     return value | inverse << 32, word2 | word3 << 32
@@ -132,6 +135,7 @@ class Xoroshiro128aox:
         s0 = s1 = 0
         for bit in range(128):
             if JUMP >> bit & 1:
+                # The polynomial's terms are added up as states: stepping is linear over bits, though the output is not.
                 s0, s1 = s0 ^ self.s0, s1 ^ self.s1
             self.next()
         self.s0, self.s1 = s0, s1

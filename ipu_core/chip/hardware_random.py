@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.chip.integers import Ints
 from ipu_core.errors import Unvalidated
+from lowprec.checks import integer, listed, shown, truth
 from lowprec.xoroshiro import register_state
 from lowprec.xoroshiro import step as aox_step
 
@@ -169,6 +170,9 @@ class HardwareRandom:
         modifier: 32 bits.
         replica, identical: see `replica_seed`.
         warm_up: see `set_seed`.
+
+    Raises:
+        TypeError, ValueError: words outside 32 bits; no whole numbers.
     """
 
     seed: tuple[int, int] = (0, 0)
@@ -176,6 +180,20 @@ class HardwareRandom:
     replica: int = 0
     identical: bool = False
     warm_up: int = WARM_UP
+
+    def __post_init__(self) -> None:
+        words = listed("seed", self.seed)
+        if len(words) != 2:
+            raise ValueError(f"seed must be two 32-bit words, not {shown(self.seed)}")
+        own = {
+            "seed": tuple(integer(f"seed[{place}]", word, 0, 0xFFFFFFFF) for place, word in enumerate(words)),
+            "modifier": integer("modifier", self.modifier, 0, 0xFFFFFFFF),
+            "replica": integer("replica", self.replica, 0),
+            "identical": truth("identical", self.identical),
+            "warm_up": integer("warm_up", self.warm_up, 0),
+        }
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     def state(self, tiles: int, workers: int) -> WorkerState:
         """The state of every worker of every tile, of shape (tiles, workers).

@@ -13,7 +13,7 @@ def respelled(names: Iterable[str], where: str) -> dict[str, str]:
         names: Such as "optimizer.first_moment.w".
         where: What has them, for the warning.
     """
-    found = {name: name.replace(OLDER, OWN) for name in names}
+    found = {name: name.replace(OLDER, OWN) if isinstance(name, str) else name for name in names}
     older = [name for name, own in found.items() if name != own]
     if older:
         more = f" and {len(older) - 1} more" if len(older) > 1 else ""

@@ -1,4 +1,4 @@
-"""The same calls behind several doors: `reference` (exact Python, the definition), `cpu` (compiled) and `cuda`."""
+"""The backends, modules of the same functions: `reference` (exact Python, the definition), `cpu` (compiled), `cuda`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lowprec.backends.owner import load as load
 
 NAMES = ("reference", "cpu", "cuda")
 
+# Of a thread or asyncio task: a test's backend must not reach the threads beside it.
 _current: ContextVar[ModuleType] = ContextVar("lowprec_backend", default=cpu)
 
 current = _current.get
@@ -26,12 +27,13 @@ def of(array: object) -> ModuleType:
 
 
 def prepared(name: str, *specification: Hashable) -> Callable[[], Callable[..., Any]]:
-    """The prepared calls of a door: f() is the one of the backend in force.
+    """A function f of which f() is the prepared call of the backend in force at that time.
 
     Args:
-        name: of the function that makes a call from a specification, in every backend.
-        specification: its arguments.
+        name: of the backends' function that makes a prepared call from a specification.
+        specification: that function's arguments.
     """
+    # Made at once: what is refused is refused when a call is prepared, and the usual case looks nothing up.
     native, current = getattr(cpu, name)(*specification), _current.get
 
     def chosen() -> Callable[..., Any]:
@@ -55,6 +57,7 @@ def backend(name: str) -> Iterator[None]:
         raise ValueError(f"unknown backend {name!r}; known are {', '.join(NAMES)}")
     module = load(name)
     if name == "cuda":
+        # Before the context is entered: without a GPU nothing of it runs.
         module.check()
     token = _current.set(module)
     try:

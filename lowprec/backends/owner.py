@@ -1,4 +1,4 @@
-"""Whose an array is, and the backends by name."""
+"""Which library an array belongs to, and the backends by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import ModuleType
 
 def is_cupy(x: object) -> bool:
     """Whether x is a CuPy array. Costs nothing where CuPy was never imported."""
+    # A CuPy array cannot be there without CuPy; importing it to ask would slow down everybody else.
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(x, cupy.ndarray)
 

@@ -28,12 +28,16 @@ AXES = {
     ("NCHW", False): ((0, 3, 1, 2), (0, 2, 3, 1)),
     ("NCHW", True): ((3, 2, 0, 1), (2, 3, 1, 0)),
 }
-"""By layout and whether it is a weight: which of NHWC's axes stand where, and the way back."""
+"""(layout, whether it is a weight) -> the permutation from NHWC's axes to the layout's, and its inverse.
+
+A weight of the layout NHWC has the axes (kh, kw, channels, outputs), one of NCHW (outputs, channels, kh, kw).
+"""
 WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
 
 
 def as_images(x: npt.ArrayLike, name: str, layout: Layout, groups: int) -> Array:
     """An operand as (n, h, w, groups, channels of a group)."""
+    # Here first: all other sizes are read from axes that the layout places.
     if layout not in LAYOUTS:
         raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
@@ -47,6 +51,7 @@ def as_images(x: npt.ArrayLike, name: str, layout: Layout, groups: int) -> Array
         array = array.transpose(0, 2, 3, 1)
     if array.shape[3] % groups:
         raise ValueError(f"groups={groups} does not divide the {array.shape[3]} channels of {name}")
+    # Splitting an axis is a view whatever the strides: nothing is copied here.
     return array.reshape(*array.shape[:3], groups, array.shape[3] // groups)
 
 
@@ -60,11 +65,15 @@ def as_weight(weight: npt.ArrayLike, layout: Layout, groups: int) -> Array:
     high, wide, channels, columns = array.shape
     if columns % groups:
         raise ValueError(f"groups={groups} does not divide the {columns} outputs of weight {WEIGHT_AXES[layout]}")
+    # Outputs are split, channels are a group's already: a weight has channels / groups of them (as in torch).
     return array.reshape(high, wide, channels, groups, columns // groups).transpose(0, 1, 3, 2, 4)
 
 
 def as_operand(x: npt.ArrayLike) -> Array:
-    """An array of an operand dtype that has a zero and negative numbers, which fill what there are no channels for."""
+    """An operand as an array whose format has a sign and a zero; e8m0 becomes bfloat16, which holds its values.
+
+    Padding is zeros, and groups are filled up with products (+0) * (-1), which leave every sum as it is.
+    """
     array = whole_array(x)
     fmt: FloatFormat = operand_format(array.dtype)
     return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
@@ -78,20 +87,26 @@ def checked_sums(
     key: KeyLike | None,
     keywords: Mapping[str, Any],
 ) -> tuple[Accumulation, SumRules]:
-    """How the sums of products of two dtypes are made; a key where one is needed."""
+    """The Accumulation and the rules of sums of products of two dtypes, checked.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.matmul`; stochastic rounding without a key.
+    """
     refuse_unhashable(rounding=rounding, **keywords)
     order, rounded = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
+    # Called for what it refuses, before any array is made.
     factor_dtypes(a, b, order.adder)
     rules = sum_rules(order, rounded)
     if rules.stochastic and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if key is not None:
-        key_value(key)
+        key_value(key)  # a key out of range is refused even where nothing is drawn
     return order, rules
 
 
 def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
     """Raises ValueError unless the gradient has the shape of the convolution's result."""
+    # Of an input gradient any number of images is right; a weight gradient has them from x.
     expected = (gradient.shape[0] if images is None else images, *where.count, groups, columns)
     if gradient.shape != expected:
         n, high, wide = expected[:3]
@@ -104,14 +119,25 @@ def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, i
 def result_array(
     out: Array | None, shape: tuple[int, ...], layout: Layout, fmt: FloatFormat, *operands: Any, weight: bool = False
 ) -> tuple[Array, Array]:
-    """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
+    """The array that becomes the result, in its layout (out, or a new one), and a view of it with the axes of the sums.
+
+    Args:
+        out: as the caller gave it.
+        shape: of the sums: (n, oh, ow, groups, N), or (kh, kw, groups, C, N) of a weight's gradient.
+        layout: of the result.
+        fmt: its format.
+        operands: as the caller gave them; where out shares memory with one, the result is made elsewhere.
+        weight: whether the result is a weight's gradient.
+    """
     dtype = fmt.dtype
     groups, columns = shape[2] if weight else shape[3], shape[4]
     plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
     order, back = AXES[layout, weight]
+    # The backends write through a transposed view, so that NCHW costs no copy of the result.
     outside = tuple([plain[axis] for axis in order])
     if out is not None:
         check_out(out, outside, np.dtype(dtype))
+    # Windows overlap: a result written over them would be read again. `finished` copies it into out.
     shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
     result = np.empty(outside, dtype) if out is None or shared else out
     split = result.transpose(back).reshape(*plain[:3], groups, columns)

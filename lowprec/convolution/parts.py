@@ -1,7 +1,7 @@
 """Convolutions' sums on windows that lie anywhere: what a tile of a machine computes of them, and the weight gradient.
 
 Windows have the axes (images, rows, columns, kernel rows, kernel columns, groups, channels) and any strides: a view
-that `lowprec.windows.window_view` makes of padded images, or a part of one. `span` picks groups of products (see
+that `lowprec.values.windows.window_view` makes of padded images, or a part of one. `span` picks groups of products (see
 `lowprec.convolution`) out of those that the operands hold, as first and last (exclusive): a part of a split sum.
 """
 
@@ -69,11 +69,13 @@ def prepare_weight_sums(
 def _prepared(
     name: str, x: npt.DTypeLike, other: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
 ) -> PreparedBlock:
-    """The sums that the backends know by a name."""
+    """The checked call of the backends' function of a name, `correlate_windows` or `weight_sums`."""
     part = accumulation.one_part()
+    # Here no array is there to be converted, as `conv2d` does.
     for fmt in map(operand_format, factor_dtypes(x, other, part.adder)):
         if not (fmt.zero and fmt.signed):
             raise TypeError(f"{fmt.name} has no zero or no negative numbers; convert it, for example to bfloat16")
+    # Of the part: it is stored in the accumulator's format, not in that of the whole result.
     rules = part_rules(part, rounding)
 
     def call(
@@ -85,6 +87,7 @@ def _prepared(
         span: Span | None = None,
     ) -> None:
         task = ConvolutionTask(part, rules, key, place, span, threads.current())
+        # By name, at the call: the backend in force may be another one than when this was prepared.
         getattr(backends.current(), name)(windows, other, task, out)
 
     return call

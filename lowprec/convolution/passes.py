@@ -27,7 +27,7 @@ from lowprec.values.keys import first_element
 from lowprec.values.keywords import ProductKeywords, RoundingLike
 from lowprec.values.windows import BlockPlace, Padding, checked_pair, other_axes, phase_blocks, windows
 
-MOST_BATCHES = 1 << 24
+MOST_BATCHES = 1 << 24  # what the counter of random words has room for beside the tag (see `sum_bits`)
 
 
 @takes_foreign
@@ -86,11 +86,13 @@ def conv2d(
         )
     try:
         where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
+    # Axes in PyTorch's order often show first in windows that do not fit.
     except ValueError as error:
         raise ValueError(f"{error}{_other_axes(x, weight, layout, groups)}") from None
     how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)
     shape = (images.shape[0], *where.count, groups, kernel.shape[4])
     result, target = result_array(out, shape, layout, how[0].out, x, weight)
+    # Rows of random bits are output positions over (image, row, column), whatever the layout.
     place = BlockPlace(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
     task = ConvolutionTask(*how, key, place, None, threads.current())
     backends.current().correlate(images, kernel, where.stride, where.dilation, where.padding, task, target)
@@ -98,7 +100,7 @@ def conv2d(
 
 
 def _other_axes(x: npt.ArrayLike, weight: npt.ArrayLike, layout: Layout, groups: int) -> str:
-    """What a refusal adds where operands look like those of PyTorch and the layout is not."""
+    """The hint that a refusal adds where the layout is NHWC and the operands' shapes look like PyTorch's; else ""."""
     return other_axes(whole_array(x).shape, whole_array(weight).shape, groups) if layout == "NHWC" else ""
 
 
@@ -136,16 +138,21 @@ def conv2d_input_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
+    # The gradient alone does not say it: under strides images of several sizes have results of one size.
     where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
     check_gradient(outer, where, kernel.shape[4], groups)
     how = checked_sums(outer.dtype, kernel.dtype, accumulation, rounding, key, keywords)
     shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
     result, target = result_array(out, shape, layout, how[0].out, gradient, weight)
+    # A transposed convolution without the zeros of a dilated gradient: one dense convolution for every phase of the
+    # stride.
     flipped, blocks = kernel.swapaxes(3, 4), phase_blocks(where)
+    # Batches count modulo 2^24: beyond, two phases would share their random bits.
     if how[1].stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
         raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
     for block in blocks:
         part = flipped[block.kernel]
+        # Times the groups: a phase has a batch for each of them.
         place = BlockPlace(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         task = ConvolutionTask(*how, key, place, None, threads.current())
         pads, here = block.pads(outer.shape[1:3]), target[:, block.rows, block.columns]
@@ -187,11 +194,13 @@ def conv2d_weight_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
+    # 0 is left to `windows`, whose sentence says what a kernel needs.
     where = windows(images.shape[1:3], checked_pair("kernel", kernel, 0), stride, padding, dilation)
     check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
     how = checked_sums(images.dtype, outer.dtype, accumulation, rounding, key, keywords)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = result_array(out, shape, layout, how[0].out, x, gradient, weight=True)
+    # A row is (kernel row, kernel column, channel), the first, second and fourth axis of the sums.
     place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     task = ConvolutionTask(*how, key, place, None, threads.current())
     backends.current().correlate_gradient(images, outer, where.stride, where.dilation, where.padding, task, target)

@@ -57,7 +57,7 @@ from lowprec.values.rounding import InfiniteInput, Overflow, Rounding
 
 
 class BlockKeywords(TypedDict, total=False):
-    """Of a block format's roundings: 16 random bits, and elements that saturate."""
+    """Keywords of a block format's rounding: random_bits (16) and overflow ("saturate")."""
 
     random_bits: int | Literal["exact"]
     overflow: Overflow | None
@@ -121,19 +121,23 @@ class BlockArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
+        # out may be memory that the elements or scales lie in; values are wider, and would be written over what is
+        # still read.
         elements = kept_from(self.elements.view(fmt.element.code_dtype), target)
         scales = kept_from(self.scales.view(fmt.scale.code_dtype), target)
         if not backends.current().dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target):
+            # The steps make their result elsewhere and need no copies.
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
 
     def of_library(self, name: str) -> BlockArray:
-        """The same, whose values `dequantize` gives as arrays of that library."""
+        """This array, but `dequantize` gives its values as arrays of that library."""
         return replace(self, library=name)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a BlockArray becomes an array only by dequantizing, which copies")
+        # Through float32 for every other dtype, as `dequantize` gives by default.
         wide = dtype is not None and np.dtype(dtype) == np.float64
         values = self._values(np.float64 if wide else np.float32, None)
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -189,9 +193,11 @@ def to_blocks(
     tensor = _tensor_scale(fmt, tensor_scale, values)
     element = fmt.element
     elements, scales = _outputs(fmt, values.shape, axis, out)
+    # Both: scales are written while later blocks of x are still to be read.
     values = kept_from(values, elements, scales)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
     task = BlockTask(fmt, axis, rule, tensor, how, *random_start(how, key, offset))
+    # False: not this rounding or this format; nothing has been written.
     if not backends.current().quantize(task, values, codes, scale_codes):
         codes[...], scale_codes[...] = block_steps.quantize(task, values)
     return BlockArray(fmt, elements, scales, axis, tensor)
@@ -207,6 +213,7 @@ def _element_rounding(fmt: BlockFormat, rounding: FewBitRoundingLike, policies: 
     if how.infinite_input is not None:
         raise ValueError(f"infinite_input={how.infinite_input!r}: the block format says what becomes of infinities")
     element = fmt.element
+    # "max" is never seen: an infinity makes the scale NaN there, and the element 0.
     infinite: InfiniteInput = "keep" if element.infinities else "nan" if element.nan_code is not None else "max"
     return replace(how, overflow=how.overflow or "saturate", infinite_input=infinite)
 
@@ -224,6 +231,7 @@ def _outputs(fmt: BlockFormat, shape: tuple[int, ...], axis: int, out: BlockArra
         raise ValueError(f"out is {out.format.name} along axis {out.axis}, the result {fmt.name} along axis {axis}")
     elements = checked_out("out.elements", out.elements, shape, element_dtype)
     scales = checked_out("out.scales", out.scales, scales_shape, scale_dtype)
+    # Only out's own two arrays matter here: x is copied where it is in the way.
     if np.may_share_memory(elements, scales):
         raise ValueError("out.elements and out.scales share memory, so that not both can be kept")
     return elements, scales
@@ -238,12 +246,15 @@ def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, value
     if isinstance(scale, str) and scale == "auto":
         amax = backends.current().largest_magnitude(values)
         wanted = amax / (fmt.element.max * fmt.scale.max)
+        # As a normal float32: a subnormal scale would lose bits, and an underflow to 0 would divide by it.
         return float(np.float32(min(max(wanted, tiny), largest))) if amax else 1.0
     given = repr(scale) if np.ndim(scale) == 0 else f"an array of shape {np.shape(scale)}"
     allowed = f"tensor_scale must be 'auto' or a positive normal float32 value, not {given}"
+    # Scales are results of other computations, so often NumPy's or an array of one.
     number: Any = scale.item() if isinstance(scale, (np.ndarray, np.generic)) and scale.size == 1 else scale
     if not isinstance(number, (float, int)) or isinstance(number, bool):
         raise TypeError(allowed)
+    # Not rounded in silence: the scale is kept beside the data, and must be the one that was divided by.
     if not tiny <= number <= largest or float(np.float32(number)) != number:
         raise ValueError(allowed)
     return float(number)

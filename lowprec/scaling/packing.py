@@ -47,6 +47,7 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
         raise ValueError("pack needs at least one axis, not a single code")
     refused = f"codes of {fmt.name} must be in [0, {1 << fmt.bits})"
     if array.dtype != np.uint8:
+        # Wider codes are checked here, before a conversion to bytes cuts them; the loops check those in bytes.
         if array.size and (int(array.min()) < 0 or int(array.max()) >= 1 << fmt.bits):
             raise ValueError(refused)
         array = array.astype(np.uint8)
@@ -92,8 +93,9 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> Array:
 
 
 def _rows(outer: Sequence[int], size: int, bits: int) -> tuple[int, int]:
-    """Rows and codes of a row; rows of whole groups of eight codes are one row."""
+    """Rows, and codes of a row, as the backends are asked for; rows that fill whole bytes are joined to one."""
     rows = math.prod(outer)
+    # Rows that end within a byte have a gap behind them, which one joined row would not have.
     return (1, rows * size) if size * bits % 8 == 0 and rows else (rows, size)
 
 

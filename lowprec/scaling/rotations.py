@@ -1,7 +1,7 @@
 """Hadamard rotations, which spread outliers over a block before it is quantised: `hadamard`.
 
-Of two operands that are rotated alike along the summed axis the product is what it was, but for rounding. Used so for
-4-bit training by Tseng, Yu and Park (arXiv 2502.20586, 2025) and NVIDIA (arXiv 2509.25149, 2025).
+If both operands of a product are rotated alike along the summed axis, the product stays the same, but for rounding. So
+used for 4-bit training by Tseng, Yu and Park (arXiv 2502.20586, 2025) and NVIDIA (arXiv 2509.25149, 2025).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lowprec.values.formats import float32, format_of_dtype
 from lowprec.values.keys import TAGS, key_value
 
 MANY = 64
+"""With fewer elements behind the rotated axis NumPy's loops along them are short and slow (see `_rotate`)."""
 
 
 @takes_foreign
@@ -69,11 +70,13 @@ def hadamard(
     size = block_size(length, block)
     signs = None if key is None else random_signs(key, length).astype(dtype).reshape(-1, *[1] * (array.ndim - axis - 1))
     with np.errstate(over="ignore", invalid="ignore"):
+        # A copy always: the rotation is done in place, and x is the caller's.
         values = np.array(array, dtype, order="C")
         if signs is not None and not inverse:
             values *= signs
         if values.size:
             _rotate(values.reshape(-1, size, math.prod(array.shape[axis + 1 :])))
+        # Once at the end, not 1/sqrt(2) at every step: one rounding, and none where the block is a power of four.
         values *= dtype.type(1 / math.sqrt(size))
         if signs is not None and inverse:
             values *= signs
@@ -85,6 +88,7 @@ def random_signs(key: KeyLike, size: int) -> npt.NDArray[np.float32]:
     """1 or -1 for each of `size` elements: one random bit of its index, under a tag that nothing else has."""
     bits = np.empty(size, np.uint16)
     backends.current().random_words(TAGS["signs"], 1, key_value(key), 0, bits)
+    # By the index along the axis alone: all lines turn alike, and so does the other operand of a product.
     return np.float32(1) - np.float32(2) * bits
 
 
@@ -117,7 +121,7 @@ def block_size(length: int, block: int | None) -> int:
 
 
 def _rotate(blocks: Array) -> None:
-    """Sums and differences of all steps, in place, along the middle axis."""
+    """Rotates blocks (count, size, width) in place along the middle axis, without signs and the final factor."""
     if (
         blocks.shape[-1] < MANY and len(blocks) > 1
     ):  # runs of few neighbours are slow in NumPy: blocks become neighbours
@@ -129,12 +133,13 @@ def _rotate(blocks: Array) -> None:
 
 
 def _butterflies(blocks: Array) -> None:
-    """Sums and differences of all steps, in place, along the middle axis."""
+    """The sums and differences of all log2(size) steps, in place, of blocks (count, size, width)."""
     count, size, width = blocks.shape
     half = 1
     while half < size:
         pairs = blocks.reshape(count * size // (2 * half), 2, half * width)
         first, second = pairs[:, 0], pairs[:, 1]
+        # Kept apart until the sum is written: both read the same two values.
         difference = first - second
         first += second
         second[...] = difference

@@ -86,21 +86,32 @@ def scaled_matmul(
     sizes = {side.block for side in (left, right) if side.block is not None}
     if len(sizes) > 1:
         raise ValueError(f"the blocks of a hold {left.block} values and those of b {right.block}")
+    # Without blocks all of k is one; 1 for empty operands, since lengths are divided by it.
     block = sizes.pop() if sizes else max(1, length)
     total = np.zeros((left.elements.shape[0], right.elements.shape[1]), np.float32)
     product = _BlockProduct(left, right, order, how, None if key is None else key_value(key))
+    # Several blocks in one call of the product, as a batch: their sums are held until they are scaled.
     many = max(1, BLOCK_SUMS // max(1, total.size))
     for first in range(0, length // block, many):
         product.add(total, first, min(many, length // block - first), block)
     if rest := length % block:
+        # A short last block has groups and parts by its own length.
         product.add(total, length // block, 1, block, rest)
+    # Exact, then rounded once: scales of a tensor never meet a sum that is rounded between.
     result = multiply(total, left.tensor * right.tensor, order.out, how, key=key)
     libraries = [x.library for x in (a, b) if isinstance(x, (BlockArray, ScaledArray))]
     return as_array_of(next((name for name in libraries if name != "numpy"), "numpy"), np.asarray(result))
 
 
 class _Side(NamedTuple):
-    """An operand: elements that `matmul` takes, scales of blocks along the same axis, and of the tensor or its rows."""
+    """An operand of the product, taken apart.
+
+    Attributes:
+        elements: a matrix that `matmul` takes.
+        scales: of its blocks, in float64, with the summed axis divided by the block; None: there are no blocks.
+        block: values of a block; None: there are none.
+        tensor: the scale of the whole tensor, or scales of the axis that is not summed.
+    """
 
     elements: Array
     scales: Array | None
@@ -133,6 +144,7 @@ def _factors(name: str, x: ScaledArray, axis: int) -> Array:
         ValueError: they differ along the axis that is summed.
     """
     factors = np.ldexp(np.asarray(x.scale, np.float64), x.exponent)
+    # Such scales belong into the sum: taken out of it they would be wrong.
     if factors.ndim > 1 - axis and factors.shape[axis - 2] > 1:
         raise ValueError(
             f"{name} has {factors.shape[axis - 2]} scales along axis {axis}, which is summed: give one for each index "
@@ -155,15 +167,17 @@ def _elements(elements: Array, fmt: FloatFormat) -> Array:
 
 
 def _from_integers(x: BlockArray) -> Array:
-    """Two's complement as float16, which holds its 8 bits."""
+    """The values of int8 elements in float16, which holds their 8 bits."""
+    # So the products of two such operands are exact in float32.
     return np.asarray(x.elements.astype(np.float16) * np.float16(x.format.element.smallest_subnormal))
 
 
 class _BlockProduct:
-    """The products of blocks, added to a total."""
+    """The prepared product of blocks, whose sums are scaled and added to a total, block by block in order."""
 
     def __init__(self, a: _Side, b: _Side, order: Accumulation, rounding: Rounding, key: int | None) -> None:
         dtypes = factor_dtypes(a.elements.dtype, b.elements.dtype, order.adder)
+        # The result's rounding belongs behind the scales (step 3); blocks' sums go on in float32.
         rules = rules_in_float32(sum_rules(order.with_types(order.accumulate, float32), rounding))
         self.call = backends.prepared("product", *dtypes, order, rules)()
         self.a, self.b, self.key = a, b, key
@@ -178,6 +192,7 @@ class _BlockProduct:
         numbers = np.arange(first, first + count)
         sums = self.call(left, right, self.key, 0, 0, 0, numbers, None, threads.current())
         for number, part in zip(numbers, sums, strict=True):
+            # Exact product and sum, one rounding: step 2 has one for each block.
             fma(part, self._scale(int(number)), total, "float32", out=total)
 
     def _scale(self, number: int) -> Array:
@@ -187,8 +202,12 @@ class _BlockProduct:
 
 
 def _scales(a: _Side, b: _Side) -> tuple[Array, Array]:
-    """The scales along both summed axes, one in place of none, in float32 if that holds all their products."""
+    """The block scales of both operands (one of 1 where there are none), in float32 if that holds all their products.
+
+    The product of two scales must be exact; `fma` is quicker on float32 than on float64.
+    """
     left, right = (np.ones((1, 1)) if side.scales is None else side.scales for side in (a, b))
+    # Significands of at most 12 bits each: a product of two has at most 24, float32's.
     significands = [np.frexp(scales)[0] * 2.0**12 for scales in (left, right)]
     short = all(np.array_equal(x, np.floor(x)) for x in significands)
     largest, least = (float(pick(left) * pick(right)) if left.size and right.size else 1.0 for pick in (np.max, np.min))

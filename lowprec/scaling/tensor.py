@@ -81,11 +81,12 @@ class ScaledArray:
             return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
+            # An element times a float32 is exact in float64; it is rounded once, where it is written to float32.
             target[...] = np.ldexp(values * np.asarray(self.scale, np.float64), self.exponent)
         return target
 
     def of_library(self, name: str) -> ScaledArray:
-        """The same, whose values `dequantize` gives as arrays of that library."""
+        """This array, but `dequantize` gives its values as arrays of that library."""
         return replace(self, library=name)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
@@ -164,7 +165,7 @@ def to_scaled(
 
 
 def _power(values: Array, fmt: FloatFormat, exponent: Any, limits: tuple[int, int]) -> int:
-    """The exponent of one scale for all."""
+    """The exponent of the scale of a whole tensor: the given one, checked, or for "auto" the smallest that fits."""
     if isinstance(exponent, str) and exponent == "auto":
         power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
@@ -192,12 +193,14 @@ def _scales(
         powers = [_fitting_exponent(float(each), fmt, limits) for each in amax.ravel()]
         return np.ldexp(np.ones(amax.shape, np.float32), np.reshape(powers, amax.shape))
     made = np.asarray(amax / fmt.max).astype(np.float32)
+    # Rounded up: with a scale rounded down the largest value itself would overflow.
     made = np.where(made.astype(np.float64) * fmt.max < amax, np.nextafter(made, np.float32(np.inf)), made)
+    # A normal float32: dividing by a subnormal one, or by 0, would overflow.
     return np.where(amax > 0, np.maximum(made, np.finfo(np.float32).tiny), np.float32(1))
 
 
 def _given_scales(scale: Any, shape: tuple[int, ...], axis: Any) -> NDArray[np.float32]:
-    """Scales that a user gives, checked; of a vector along an axis in the shape that broadcasts so."""
+    """Scales that a user gives, checked, in float32; a vector along an axis is given the shape that broadcasts so."""
     with np.errstate(over="ignore"):
         given = None if isinstance(scale, str) else whole_array(scale)
         made = np.zeros((), np.float32) if given is None else given.astype(np.float64).astype(np.float32)
@@ -206,6 +209,7 @@ def _given_scales(scale: Any, shape: tuple[int, ...], axis: Any) -> NDArray[np.f
     if axis is not None:
         places = normalize_axis_tuple(axis, len(shape), "axis")
         wanted = tuple(shape[n] for n in sorted(places))
+        # A vector alone would broadcast along the last axis, whatever axis was meant.
         if made.shape not in (wanted, tuple(size if n in places else 1 for n, size in enumerate(shape))):
             raise ValueError(f"x's {shape} has {wanted} scales along axis {axis}, not an array of shape {made.shape}")
         made = made.reshape([size if n in places else 1 for n, size in enumerate(shape)])
@@ -224,9 +228,11 @@ def _checked_limits(limits: object) -> tuple[int, int]:
 
 
 def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) -> int:
+    # Of zeros alone: 0 where the limits allow it, else the limit next to it.
     if amax == 0:
         return min(max(0, limits[0]), limits[1])
     fraction, exponent = math.frexp(amax)
+    # By the significands, exactly: one more where amax's is beyond that of the largest element.
     power = exponent - 1 - fmt.emax + (2 * fraction > fmt.max / 2.0**fmt.emax)
     return min(max(power, limits[0]), limits[1])
 
@@ -285,6 +291,7 @@ def checked_out(what: str, out: Array | None, shape: tuple[int, ...], dtype: np.
     if out is None:
         return np.empty(shape, dtype)
     check_out(out, shape, dtype, what)
+    # No hidden copy: `out` is there so that memory is written in place.
     if not out.flags.carray:
         raise ValueError(f"{what} must be C-contiguous and writable")
     return out
@@ -318,12 +325,14 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
             f"scaling works on NumPy arrays; {type(array).__module__} arrays must be copied to the host first"
         )
     if array.dtype.kind in "iu":
+        # abs of Python's integers: NumPy's of the smallest int64 is negative.
         if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:
             raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")
         return array.astype(np.float64)
     narrow = array.dtype != np.float64
     if format_of_dtype(array.dtype) is None:
         raise TypeError(f"expected real floating-point values of at most 64 bits, got {array.dtype}")
+    # Formats far inside of float32's range: scaled values at its ends are beyond all that a rounding distinguishes.
     central = fmt.emax < 64 and fmt.smallest_subnormal > 2.0**-64
     return array.astype(np.float32 if narrow and central else np.float64, copy=False)
 
@@ -353,11 +362,13 @@ def quotient(x: Array, divisor: NDArray[np.float64], bits: int = 64) -> NDArray[
     """
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         q = np.asarray(x / divisor, dtype=np.float64)
+    # The quick way; the exact remainder below takes several passes over memory.
     if x.dtype == np.float32 and bits <= 52:
         return _kept_in_range(q, x)
     remainder = _remainder(x.astype(np.float64, copy=False), q, divisor)
     codes = q.view(np.int64)
     # A quotient rounded away from zero steps back; then an inexact one gets an odd last bit.
+    # NaN and infinity pass, as do quotients that under- or overflowed, which `_kept_in_range` sees to.
     inexact = (remainder != 0) & np.isfinite(remainder) & (q != 0)
     codes -= inexact & ((remainder < 0) != (q < 0))
     codes |= inexact
@@ -370,6 +381,7 @@ def _remainder(x: NDArray[np.float64], q: NDArray[np.float64], divisor: NDArray[
         product = q * divisor
         q_high, d_high = _high_half(q), _high_half(divisor)
         q_low, d_low = q - q_high, divisor - d_high
+        # In this order every term is exact (Dekker): NumPy has no fused multiply-add to ask.
         error = ((q_high * d_high - product) + q_high * d_low + q_low * d_high) + q_low * d_low
         return np.asarray((x - product) - error)
 
@@ -381,8 +393,12 @@ def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _kept_in_range(scaled: Array, values: Array) -> Array:
-    """Non-zero finite values stay so: what under- or overflowed in scaling becomes the smallest or largest float."""
+    """Scaled values, in which what under- or overflowed is replaced by the smallest or largest float of its sign.
+
+    So values that were finite and not zero before scaling stay so.
+    """
     info = np.finfo(scaled.dtype)
+    # Counted first: nearly always nothing was lost, and no mask has to be made.
     if np.count_nonzero(scaled) != np.count_nonzero(values):
         lost = (scaled == 0) & (values != 0)
         scaled = np.where(lost, np.copysign(info.smallest_normal, scaled), scaled)

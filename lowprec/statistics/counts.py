@@ -1,4 +1,4 @@
-"""What the values of an array are like, in one pass: special values, sum of squares, largest magnitude, exponents."""
+"""Counts of an array's values in one pass: special values, sum of squares, largest magnitude, exponents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from lowprec.values.formats import FloatFormat, as_format
 
 PIECE = 1 << 16  # elements at a time, which stay in the cache
 EXPONENTS = 256
-COUNTED = frozenset(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))  # as they are
+COUNTED = frozenset(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
+"""The dtypes that backends count as they are; arrays of others are decoded to float32 first, a piece at a time."""
 
 
 class Magnitudes(NamedTuple):
-    """What an array is like. All but the largest magnitude add up over arrays.
+    """Counts of an array's values. Those of several arrays are added up, except `largest`, of which the larger stays.
 
     Attributes:
         zeros, infinite, nan: How many elements are.
@@ -43,7 +44,9 @@ class Magnitudes(NamedTuple):
 
 @takes_foreign
 def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitudes:
-    """Counts what the values of an array are like. The same bits on every machine: the order of additions is fixed.
+    """Counts an array's special values, squares and exponents, with the same bits on every machine.
+
+    The order in which squares are added is fixed.
 
     Args:
         x: an array of float32, or of a format's storage dtype or codes; of NumPy, torch or JAX.
@@ -85,6 +88,7 @@ def counted(
     zeros = infinite = nan = 0
     squares = largest = 0.0
     for begin in range(0, flat.size, PIECE):
+        # No exponents yet: the sample is of the whole array, not of each piece.
         found = door(_single(flat[begin : begin + PIECE], fmt), 0, 0, exponents, factor)
         zeros, infinite, nan = zeros + found[0], infinite + found[1], nan + found[2]
         squares, largest = squares + found[3], max(largest, found[4])
@@ -94,7 +98,7 @@ def counted(
 
 
 def as_counted(x: Array, fmt: FloatFormat) -> Array:
-    """An array of a format as the doors take it: as it is, or in float32."""
+    """An array of a format as the backends' counting functions take it: as it is, or decoded to float32."""
     return x if _as_it_is(x, fmt) else _single(x, fmt)
 
 
@@ -104,9 +108,13 @@ def _as_it_is(x: Array, fmt: FloatFormat) -> bool:
 
 @lru_cache(maxsize=1024)
 def step_through(size: int, count: int) -> int:
-    """A step through an array, round its end, that takes so many elements of it, no axis' length in common."""
+    """The step of a walk of `count` elements through an array of `size`, going round at its end.
+
+    No element is met twice, and no period of the array's shape is followed. 0 for an array without elements.
+    """
     if size <= count:
         return 1 if size else 0
+    # The golden ratio of the size spreads the places evenly; a step that divides a row would look at one column alone.
     step = max(1, round(size * 0.6180339887))
     while math.gcd(step, size) > 1:
         step += 1

@@ -39,6 +39,7 @@ class ExponentHistogram(NamedTuple):
 @in_default_state
 def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
     """Counts the values of x by their binade, floor(log2(|x|)); subnormal values count where their value lies."""
+    # A place for every binade of float64, so that pieces are added up whatever they hold.
     counts = np.zeros(_BINADES, np.int64)
     zeros = infinities = nans = 0
     for _, (values,) in pieces(held_by_float64(x), dtype=np.float64):
@@ -48,5 +49,6 @@ def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
         exponents = np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1
         counts += np.bincount(exponents - _LEAST, minlength=_BINADES)
     met = np.flatnonzero(counts)
+    # Without the empty ends; empty binades in between stay, so that the exponents are consecutive.
     found = slice(met[0], met[-1] + 1) if met.size else slice(0, 0)
     return ExponentHistogram(np.arange(_LEAST, _LEAST + _BINADES)[found], counts[found], zeros, infinities, nans)

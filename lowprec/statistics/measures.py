@@ -77,9 +77,11 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
 
     def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
         exponent = np.maximum(np.frexp(truth)[1] - 1, grid.emin)
+        # frexp gives 0 for zero, as if it were 1/2.
         exponent = np.where(truth == 0, grid.emin, exponent)
         step = np.ldexp(1.0, exponent - grid.mantissa_bits)
         with np.errstate(over="ignore"):
+            # An infinite truth has no spacing: the distance there is 0, infinite or NaN already.
             return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
 
     return in_pieces(error, x, held_by_float64(exact))
@@ -98,6 +100,7 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
         distance = _distance(value, truth)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = distance / np.abs(truth)
+        # 0 / 0 and inf / inf are 0 where both are equal, not NaN.
         return np.where((distance == 0) | ~np.isfinite(distance), distance, ratio)
 
     return in_pieces(error, held_by_float64(x), held_by_float64(exact))
@@ -128,6 +131,7 @@ def signal_to_noise_ratio(
     if truth.shape != value.shape:
         raise ValueError(f"signal and approximation differ in shape: {truth.shape} and {value.shape}")
     if truth.ndim == 0 and axis is None:
+        # A number has no axis to sum over.
         truth, value = truth.reshape(1), value.reshape(1)
     try:
         axes = normalize_axis_tuple(range(truth.ndim) if axis is None else axis, truth.ndim)
@@ -136,6 +140,7 @@ def signal_to_noise_ratio(
     top, power, noise = np.zeros((3, *(1 if a in axes else n for a, n in enumerate(truth.shape))))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part, mine in _slabs(truth.shape, axes):
+            # Two passes over the array: the sums need a unit first, or squares of 1e200 would overflow.
             largest = np.max(np.abs(truth[part].astype(np.float64)), axis=axes, keepdims=True, initial=0.0)
             top[mine] = np.maximum(top[mine], largest)
         unit = np.where(top > 0, top, 1.0)  # keeps the squares within range
@@ -148,7 +153,11 @@ def signal_to_noise_ratio(
 
 
 def _slabs(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[Index, Index]]:
-    """Cuts across the longest axis into about PIECE elements, and what of a sum over `axes` (kept as 1) is theirs."""
+    """Slabs of about PIECE elements of an array, cut across its longest axis.
+
+    Yields:
+        The index of a slab, and the index of the place its sum over `axes` (kept with length 1) is added to.
+    """
     if not shape:
         yield (), ()
         return
@@ -157,6 +166,7 @@ def _slabs(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[Inde
     before = (slice(None),) * longest
     for begin in range(0, shape[longest], step):
         part = (*before, slice(begin, begin + step))
+        # Along an axis that is summed all slabs have one place; along one that is kept each has its own.
         yield part, before if longest in axes else part
 
 
@@ -172,6 +182,7 @@ def _format_or_dtype(fmt: Any, x: Array) -> FloatFormat:
 def _place(values: NDArray[np.float64], fmt: FloatFormat) -> NDArray[np.int64]:
     """Position on the grid, an integer: neighbours differ by 1, zero is 0."""
     if fmt.nan_code is None:
+        # In place of NaN any value will do: the caller overwrites those places.
         values = np.where(np.isnan(values), 1.0, values)
     elif not fmt.infinities and np.isinf(values).any():
         raise ValueError(f"{fmt.name} has no infinity")
@@ -180,12 +191,14 @@ def _place(values: NDArray[np.float64], fmt: FloatFormat) -> NDArray[np.int64]:
     if off.any():
         raise ValueError(f"{values[off].flat[0]!r} is not a value of {fmt.name}; ulp_error measures such distances")
     codes = encode(values, fmt).astype(np.uint64)
+    # Codes of magnitudes ascend with the values, in steps of one from neighbour to neighbour.
     magnitudes = (codes & np.uint64(fmt.sign_bit - 1 if fmt.sign_bit else ~np.uint64(0))).astype(np.int64)
     places: NDArray[np.int64] = np.where((codes & np.uint64(fmt.sign_bit)) != 0, -magnitudes, magnitudes)
     return places
 
 
 def _distance(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|value - truth|, 0 for equal infinities and two NaNs."""
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(value - truth)
     return np.where((value == truth) | (np.isnan(value) & np.isnan(truth)), 0.0, distance)

@@ -34,6 +34,7 @@ def plot_ulp_error(
     """Median and largest `ulp_error` (in ulps) of each binade of `exact`; finite errors of non-zero values only."""
     ax = _axes(ax)
     _by_binade(ax, as_float64(exact), ulp_error(x, exact, fmt), label)
+    # At least half an ulp, so that a correct rounding to nearest looks like one.
     ax.set_ylim(0, 1.08 * max(float(ax.dataLim.y1), 0.5))
     ax.set_ylabel("error (ulp)")
     return _finished(ax, "distance from the exact value")
@@ -53,6 +54,7 @@ def plot_ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None, *, ax: Axes |
     ax = _axes(ax)
     distance = ulp_distance(x, y, fmt).ravel()
     known = distance[~np.isnan(distance)]
+    # Distances go up to 2^64: cut before they become integers.
     counts = np.bincount(np.minimum(known, most).astype(np.int64), minlength=most + 1)
     names = [*(str(i) for i in range(most)), f"{most}+"]
     if known.size < distance.size:
@@ -87,12 +89,15 @@ def plot_exponent_histogram(x: ArrayLike, formats: Iterable[Any] = (), *, ax: Ax
     shown = 100 * histogram.counts / max(histogram.size, 1)
     ax.bar(histogram.exponents, shown, width=0.9, color=BLUE)
     ax.axhline(0, color=GREY, linewidth=0.8)
+    # The ranges are drawn below the bars, in parts of their height.
     top = float(shown.max(initial=1.0))
     low, high = (histogram.exponents[0], histogram.exponents[-1]) if shown.size else (0, 0)
+    # Formats reach far beyond most data: the window is the data's.
     window = (low - 3, high + 3)
     for row, fmt in enumerate(as_format(f) for f in formats):
         _range_bar(ax, fmt, -top * 0.1 * (row + 1), top * 0.05, window)
     ax.set_xlim(*window)
+    # No shares below zero, where the ranges are drawn.
     ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= 1.1 * top])
     ax.set_xlabel("exponent, floor(log2 |x|)")
     ax.set_ylabel("share of the values (%)")
@@ -140,6 +145,7 @@ def plot_lost_updates(
     w, wanted, now = np.broadcast_arrays(*(as_float64(a) for a in (before, update, after)))
     counts_at, lost_at = wanted_and_lost(w, wanted, now)
     asked = counts_at & (w != 0)
+    # In binades: whether an update is lost depends on its size in steps of the weight.
     exponents = np.frexp(wanted[asked])[1] - np.frexp(w[asked])[1]
     places, which, counts = np.unique(exponents, return_inverse=True, return_counts=True)
     lost = np.bincount(which, lost_at[asked], minlength=places.size)

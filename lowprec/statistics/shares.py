@@ -25,7 +25,7 @@ from lowprec.values.rounding import INWARD_NEGATIVE, INWARD_POSITIVE, Rounding
 
 
 class BitKeywords(TypedDict, total=False):
-    """Of a rounding whose policies play no part."""
+    """Keywords of a rounding whose overflow and infinite_input play no part: random_bits (16)."""
 
     random_bits: int | Literal["exact"]
 
@@ -82,6 +82,7 @@ def shares(
     how = as_rounding(rounding, **policies)
     x = real_array(x)
     if how.random_bits == "exact":
+        # Of the whole array, before it is cut into pieces: each must draw as many.
         how = dataclasses.replace(how, random_bits=exact_random_bits(x, fmt) if how.stochastic else 16)
     conversion = _marking(x.dtype, fmt, how)
     if key is None and conversion.keyed:
@@ -89,16 +90,17 @@ def shares(
     seed = 0 if key is None else key_value(key)
     counts = np.zeros(len(Shares._fields), np.int64)
     for begin, (values,) in pieces(x):
+        # With the piece's own offset: the shares are those of the very rounding that `round` makes.
         counts += _counts(values, conversion, seed, begin)
     return Shares(*(counts / x.size if x.size else np.full(counts.shape, np.nan)).tolist())
 
 
 @cached
 def _marking(dtype: np.dtype[Any], fmt: FloatFormat, how: Rounding) -> Conversion:
-    """The conversion to codes whose rule says overflow where the format may have no word for it.
+    """A conversion to codes from which overflow can be told in every format, whatever the format's own policy.
 
-    Finite values beyond the largest that are not rounded inward become code 0, which no such value has otherwise, and
-    negative ones of an unsigned format the largest code.
+    Finite values beyond the largest become code 0, unless they are rounded inward: no other value of their size has
+    that code. Negative values in an unsigned format become the largest code.
     """
     plain = dataclasses.replace(how, overflow="saturate", infinite_input=None)
     conversion = conversion_of("code", dtype, fmt, plain)
@@ -115,15 +117,19 @@ def _marking(dtype: np.dtype[Any], fmt: FloatFormat, how: Rounding) -> Conversio
 def _counts(values: Array, conversion: Conversion, seed: int, offset: int) -> NDArray[np.int64]:
     """How many of the values are of each kind, in the order of `Shares`."""
     fmt = conversion.rule.fmt
+    # Zeros: where a NaN meets a format without NaN a backend may leave the place as it was.
     codes = np.zeros(values.shape, conversion.out_dtype)
     unfit = backends.current().convert(conversion, values, seed, offset, codes)
     with np.errstate(invalid="ignore"):  # signalling NaN
         values = values.astype(np.float64)
     if unfit:  # NaN in a format without NaN
+        # Only to be decoded below; NaNs are counted by the values.
         codes[np.isnan(values)] = 0
     zero = values == 0
     number = np.isfinite(values) & ~zero
+    # The result of the rounding itself, and not a threshold: so every mode is counted right.
     grid = np.abs(np.asarray(decode(codes, fmt), np.float64))
+    # Code 0 is a small value's too; the size tells them apart.
     beyond = (codes == 0) & (np.abs(values) >= fmt.max)
     over = number & (beyond if fmt.signed else beyond | ((values < 0) & (codes == fmt.max_code)))
     tiny = grid < fmt.smallest_normal

@@ -1,4 +1,4 @@
-"""Underflow: numbers of which rounding made zeros. This is the one place that says which they are."""
+"""Underflow: finite numbers that rounding made zeros. The one place that says which they are; others ask here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost updates: wanted changes after which the number they were added to is what it was before.
+"""Lost updates: changes that were wanted and, after rounding, left the number they were added to as it was.
 
 This is the one place that says which they are; whatever counts them asks here.
 """
@@ -112,12 +112,14 @@ def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> Lost
         ValueError: integers beyond 2^53; shapes that do not go together.
     """
     arrays = [held_by_float64(a) for a in (before, update, after)]
+    # A pass of its own: the unit must be the same for all pieces that are added up.
     count = _counted(arrays, _largest(arrays) or 1.0)  # keeps the squares within range
     return LostUpdates(count.wanted, count.lost, count.share, count.kept)
 
 
 def wanted_and_lost(before: NDArray[np.float64], update: NDArray[np.float64], after: Array) -> tuple[Mask, Mask]:
     """Which updates count, and which of them are lost, elementwise (see `lost_updates`)."""
+    # Before it is seen whether anything arrived: what counts must not depend on the rounding.
     wanted = np.isfinite(update) & (update != 0) & np.isfinite(before)
     return wanted, wanted & (before == after)
 
@@ -152,7 +154,9 @@ def _counted(arrays: Sequence[Array], unit: float) -> UpdateCount:
     with np.errstate(invalid="ignore", over="ignore"):
         for w, change, now in _asked(arrays):
             part: Any = change / unit
+            # Both in the same unit squared, which drops out of their quotient.
             squared, arrived = np.sum(part**2), np.sum((now - w) / unit * part)
+            # +0 and -0 are equal: a sign alone has not arrived.
             lost = int(np.count_nonzero(now == w))
             total = total.plus(UpdateCount(change.size, lost, float(squared), float(arrived)))
     return total
@@ -162,4 +166,5 @@ def _asked(arrays: Sequence[Array]) -> Iterator[list[NDArray[np.float64]]]:
     """Weights, updates and new weights where a change was wanted, a piece at a time."""
     for _, (w, change, now) in pieces(*arrays, dtype=np.float64):
         asked, _ = wanted_and_lost(w, change, now)
+        # Usually every weight has an update: three copies are saved.
         yield [w, change, now] if asked.all() else [w[asked], change[asked], now[asked]]

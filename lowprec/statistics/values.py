@@ -1,4 +1,4 @@
-"""What is measured: arrays of real numbers, all of whose elements count."""
+"""The arrays that measures take: of real numbers, none of them masked, none rounded on the way to float64."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def real_array(x: ArrayLike) -> Array:
     Raises:
         TypeError: complex, bool, extended precision or no numbers at all; masked elements; a GPU array.
     """
+    # Masked elements are refused: as plain numbers they would be measured.
     array = whole_array(x)
     refuse_cupy(array)
     if format_of_dtype(array.dtype) is None and (array.dtype.kind not in "iu" or array.dtype.itemsize > 8):
@@ -37,6 +38,7 @@ def held_by_float64(x: ArrayLike) -> Array:
     array = real_array(x)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         for _, (run,) in pieces(array):
+            # Not by abs: that of int64's smallest number is negative.
             if run.max(initial=0) > _WHOLE_FLOAT64 or (
                 array.dtype.kind == "i" and run.min(initial=0) < -_WHOLE_FLOAT64
             ):
@@ -45,6 +47,6 @@ def held_by_float64(x: ArrayLike) -> Array:
 
 
 def as_float64(x: ArrayLike) -> NDArray[np.float64]:
-    """`held_by_float64` in float64."""
+    """As `held_by_float64`, converted to float64."""
     with np.errstate(invalid="ignore"):  # signalling NaN
         return held_by_float64(x).astype(np.float64, copy=False)

@@ -1,1 +1,1 @@
-"""Sums: `ordered` rounds every addition; `products`, `reduce` and `scatter` add in float32, as a matrix unit does."""
+"""Sums: `ordered` rounds every addition; `matmul`, `reduce` and `scatter` add in float32, as a matrix unit does."""

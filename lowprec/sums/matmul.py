@@ -148,17 +148,21 @@ def matmul(
     try:
         call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
     except TypeError:
+        # Only now: a cache's "unhashable type" names no argument, and asking each one costs time in every call.
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
     try:
         result = call(left, right, key, offset, target)
+    # The loops check the shapes: here they would be looked at a second time at every call that is right.
     except ValueError as error:
         if left.ndim and right.ndim and left.shape[-1] != right.shape[max(-2, -right.ndim)]:
+            # Weights of torch's linear layers have their axes so.
             turned = "; b.T would fit" if right.ndim > 1 and left.shape[-1] == right.shape[-1] else ""
             raise ValueError(f"a has shape {left.shape}, b {right.shape}: {error}{turned}") from None
         raise
     if out is not None:
+        # Where out shares memory with an operand it is written last of all.
         return into(out, result) if target is None else out
     return result[()] if result.ndim == 0 else result
 
@@ -169,6 +173,7 @@ def _plain(name: str, x: npt.ArrayLike) -> Array:
     Raises:
         TypeError: it has scales, which a sum of its values in float32 would round.
     """
+    # BlockArray and ScaledArray have `__array__`, so that NumPy would make values of them in silence.
     if type(x) is not np.ndarray and hasattr(x, "dequantize"):
         raise TypeError(
             f"{name} is a {type(x).__name__}: scaled_matmul(a, b) multiplies operands with scales, "
@@ -195,6 +200,7 @@ def prepare(
     """
     left, right = factor_dtypes(a_dtype, b_dtype, accumulation.adder)
     rules = sum_rules(accumulation, rounding)
+    # Both are asked at every call: a prepared call outlives the contexts of backends and numbers of threads.
     chosen, thread_count = backends.prepared("product", left, right, accumulation, rules), threads.current
 
     def call(
@@ -277,6 +283,7 @@ def prepare_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
+    # Splits and stages are the caller's, who sums the parts (`sum_parts`).
     part = accumulation.one_part()
     left, right = factor_dtypes(a_dtype, b_dtype, part.adder)
     rules = part_rules(part, rounding)

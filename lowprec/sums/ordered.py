@@ -53,14 +53,19 @@ LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
 
 
 def _axis_or_format(arrays: int) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """For sums (.., axis, fmt, rounding) of so many arrays: a format may stand in the axis' place, its rounding next.
+    """Decorator of sums f(arrays.., axis, fmt, rounding): a format may stand in the place of the axis, then a rounding.
 
-    They take the arrays of other libraries too.
+    The decorated sum takes the arrays of torch and JAX too.
+
+    Args:
+        arrays: how many operands the sum has.
     """
 
     def decorate(call: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(call)
         def either(*args: Any, **keywords: Any) -> R:
+            # sum(x, "float16") reads as add(x, y, "float16") does; an axis is never a name or a format, so nothing is
+            # guessed.
             if len(args) > arrays and not isinstance(args[arrays], (int, np.integer, tuple, NoneType)):
                 named = dict(zip(("fmt", "rounding"), args[arrays:], strict=False))
                 if twice := sorted(named.keys() & keywords.keys()):
@@ -150,6 +155,7 @@ def mean(
     view, shape = _around(_terms(x), axis, keepdims)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
     _, size, inner = view.shape
+    # Before the sum is made: an offset that gives the last rounding no index is refused here.
     first = task.first(size, inner, 1)
     return _shaped(task.plan, _last(task, "divide", (_total(task, view, None), float(size)), first), shape, out)
 
@@ -200,6 +206,7 @@ def norm(
     """
     view, shape = _around(_terms(x), axis, keepdims)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    # As in `mean`: before the sum is made.
     first = task.first(view.shape[1], view.shape[2], 1)
     return _shaped(task.plan, _last(task, "sqrt", (_products(task, view, view),), first), shape, out)
 
@@ -221,6 +228,7 @@ def cumulative_sum(
     Returns:
         An array of x's shape; of one axis where `axis` is None.
     """
+    # Over several axes there is no one row of partial sums; numpy.cumsum takes no tuple either.
     if isinstance(axis, tuple):
         raise TypeError(f"a cumulative sum runs along one axis or all, not {axis!r}")
     terms = _terms(x)
@@ -231,7 +239,11 @@ def cumulative_sum(
 
 
 def _terms(x: npt.ArrayLike) -> Array:
-    """x as an array that float32 holds."""
+    """x as an array whose every element is a float32.
+
+    Raises:
+        TypeError: masked elements, or a dtype that float32 does not hold.
+    """
     array = whole_array(x)
     operand_format(array.dtype)
     return array
@@ -247,6 +259,7 @@ def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...
 
 def _factors(a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, Array, tuple[int, ...]]:
     """Two factors as (before, axes, after), and the shape of a result."""
+    # broadcast_arrays would add a fifth to the time of a call on ten elements.
     if a.shape != b.shape:
         a, b = np.broadcast_arrays(a, b)
     left, shape = _around(a, axis, keepdims)
@@ -260,27 +273,29 @@ def _products(task: OrderedSum, x: Array, y: Array) -> Array:
 
 
 def _total(task: OrderedSum, x: Array, y: Array | None) -> Array:
-    """The sums of x, or of x * y, over the middle axis: values as an array (outer, inner)."""
+    """The sums of x, or of x * y, (outer, terms, inner) over the middle axis: values (outer, inner)."""
     plan, key = task.plan, task.key
     outer, size, inner = x.shape
     if size == 0:
+        # A sum of no terms is +0 in every order; the loops and the pairs below suppose that there is a term.
         return np.zeros((outer, inner), plan.values)
     if plan.order == "pairwise":
         return _pairwise(task, x, y)
     sums = _columns(plan, plan.order, x, y, key, task.offset)
     if plan.order == "blocked":
         results = sums.shape[1]
+        # Another key: the runs' sums have indices of their own, which are the indices of terms too.
         sums = _columns(plan, "sequential", sums, None, task.step_key(1), task.first(size, inner, results))
     return sums.reshape(outer, inner)
 
 
 def _last(task: OrderedSum, operation: str, operands: tuple[Array | float, ...], offset: int) -> Array:
-    """The last operation of a mean or a norm, on sums."""
+    """The last operation of a mean (divide) or a norm (sqrt), on sums, with random bits that no addition has."""
     return arithmetic.apply(operation, task.plan.step, operands, task.step_seed(LAST), offset)
 
 
 def _columns(plan: OrderedPlan, name: str, x: Array, y: Array | None, key: Key | None, offset: int) -> Array:
-    """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
+    """The sums of one job of the plan by the backend in force: (outer, results, inner) in the plan's `values` dtype."""
     job = plan.jobs[name]
     outer, size, inner = x.shape
     out = np.empty((outer, job.results(size), inner), plan.values)
@@ -291,32 +306,43 @@ def _columns(plan: OrderedPlan, name: str, x: Array, y: Array | None, key: Key |
 def _pairwise(task: OrderedSum, x: Array, y: Array | None) -> Array:
     plan, (_, terms, inner) = task.plan, x.shape
     if y is None:
+        # Level 0: terms that the format does not hold are rounded before the first pair is added.
         values = _rounded(task, x)
     else:
         seed = 0 if task.key is None else task.key.value
+        # A product of a pair is rounded by itself; only chains have fused steps.
         values = arithmetic.apply("multiply", plan.step, (x, y), seed, task.offset)
     level = 0
     while (size := values.shape[1]) > 1:
         level += 1
+        # A key for each level: pairs of two levels have the same indices.
         key, offset = task.step_key(level), task.first(terms, inner, size // 2)
         sums = _columns(plan, "pair", values[:, : size // 2 * 2], None, key, offset)
+        # An odd last one moves up unchanged, without a rounding: it would take random bits that no addition is there
+        # for.
         rest = values[:, size // 2 * 2 :]
         values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
     return values[:, 0]
 
 
 def _rounded(task: OrderedSum, x: Array) -> Array:
-    """fl(x), element by element."""
+    """fl(x), element by element: x rounded to the plan's format."""
     plan, fmt = task.plan, task.plan.rule.fmt
+    # A policy may change a value that the format holds: flush its subnormals, replace its infinities.
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
         return x
+    # A format without dtype has its values in float32 or float64, which hold every x.
     call, values = (astype, x) if fmt.dtype is not None else (round, x.astype(plan.values))
     rounded: Array = call(values, fmt, plan.rounding, key=task.key, offset=task.offset)
     return rounded
 
 
 def _shaped(plan: OrderedPlan, values: Array, shape: tuple[int, ...], out: Array | None) -> Any:
-    """Values of the format in its storage dtype, or in a float dtype that holds them."""
+    """Sums as the caller gets them: in the plan's dtype, in `shape` (a scalar for ()), in `out` if it is given.
+
+    Raises:
+        ValueError: a NaN in a format without NaN.
+    """
     if values.dtype == plan.dtype:
         result = values.reshape(shape)
     elif plan.store is not None and values.dtype == plan.values:

@@ -1,4 +1,8 @@
-"""Sums whose every addition is rounded once, as data: the plan of a set of arguments, made once, and one call's."""
+"""Sums whose every addition is rounded once, as data.
+
+An `OrderedPlan` is made once for a set of arguments and kept in a cache; an `OrderedSum` adds what one call has: key
+and offset.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,13 @@ class OrderedPlan:
     Attributes:
         order: one of ORDERS.
         rule: the rounding of every step.
-        jobs: the sums of columns by name: a `Kind` over all terms, or "blocked".
-        step: a step as an operation of `lowprec.arithmetic`, from exact result to `dtype`.
-        rounding: a step as an argument of `lowprec.round`.
-        policies: whether values of the format itself may change when they are rounded.
+        jobs: name -> sum of columns: those of the kinds over all terms, and "blocked".
+        step: the rounding of a step as `lowprec.arithmetic` takes it: from an exact result to `dtype`.
+        rounding: the rounding of a step as `lowprec.round` takes it.
+        policies: whether rounding may change values of the format itself (flush, replace infinities).
         values: the dtype that sums are computed into.
         dtype: the result's dtype.
-        store: from values to dtype; None where they are the same.
+        store: the conversion from `values` to `dtype`; None where they are the same.
     """
 
     order: SumOrder
@@ -58,21 +62,24 @@ class OrderedSum(NamedTuple):
     offset: int
 
     def step_key(self, n: int) -> Key | None:
-        """The key of a later stage."""
+        """The key of later stage number n (level of pairs, sums of runs, last operation); None without a key."""
         return None if self.key is None else self.key.fold_in(n)
 
     def step_seed(self, n: int) -> int:
-        """The same as a number."""
+        """The 64 bits of `step_key`; 0 without a key."""
         return 0 if self.key is None else self.key.fold_in(n).value
 
     def first(self, size: int, inner: int, results: int) -> int:
-        """The index of the first result where a row of `size` terms in `inner` columns has so many in each.
+        """The index, among the random bits of a later stage, of the first result of this call.
+
+        A row has `size` terms in each of `inner` columns, and `results` results in each.
 
         Raises:
             ValueError: the offset is not one of whole rows.
         """
         if not self.offset or self.key is None:
             return 0
+        # The offset counts terms; results of the rows before it are counted from it, which whole rows alone allow.
         rows, rest = divmod(self.offset, max(size * inner, 1))
         if rest:
             raise ValueError(
@@ -103,7 +110,9 @@ def checked_sum(
     elif plan.rule.random_bits:  # none in the other modes
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if offset != 0:
+        # The usual 0 is in range for every size.
         offset = first_index(offset, size)
+        # Each term has four roundings, with four indices.
         if order == "kahan" and 4 * (offset + size) > 1 << 64:
             raise ValueError(f"offset + size must be at most 2^62 in Kahan's order, not {offset} + {size}")
     return OrderedSum(plan, key, offset)
@@ -118,7 +127,7 @@ def _from_keywords(
 
 @cached
 def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> OrderedPlan:
-    """The checked plan.
+    """The plan of checked arguments.
 
     Raises:
         TypeError, ValueError: as `sum`.
@@ -128,23 +137,28 @@ def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> O
     if not isinstance(block, (int, np.integer)) or isinstance(block, bool) or block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     fmt = as_format(fmt)
+    # Sums begin at +0, and Kahan's correction is negative as often as not.
     if not (fmt.signed and fmt.zero):
         raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
     rounding.refuse("sums", exact=True)
     policies = bool(rounding.overflow or rounding.infinite_input or rounding.flush)
     rule = rounding.rule(fmt)
+    # A step is a double rounded to odd, then to the format: into float64 itself only IEEE's own addition rounds once.
     if fmt == float64 and (rounding.mode != "nearest_even" or policies):
         raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
+    # Every step is a double rounded to odd, then rounded to the format: more bits than it carries would be another law.
     most = CARRIED_BITS - fmt.mantissa_bits
     if fmt != float64 and rule.random_bits > most:
         raise ValueError(f"sums in {fmt.name} take at most {most} random bits, not {rule.random_bits}")
     jobs = {
         "sequential": ColumnSum(rule, "sequential", LONGEST),
+        # The loops count terms in 64 bits; a longer block than any array is one run.
         "blocked": ColumnSum(rule, "sequential", min(int(block), LONGEST)),
         "running": ColumnSum(rule, "running", LONGEST),
         "kahan": ColumnSum(rule, "kahan", LONGEST),
         "pair": ColumnSum(rule, "pair", 2),
     }
+    # The loops add in float32 or float64 lanes; narrow storage is a last, exact step.
     values, dtype = carrier(fmt), fmt.dtype if fmt.dtype is not None else carrier(fmt)
     return OrderedPlan(
         order=order,
@@ -155,5 +169,6 @@ def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> O
         policies=policies,
         values=values,
         dtype=dtype,
+        # Exact: the values are on the format's grid already.
         store=None if dtype == values else conversion_of("storage", values, fmt, NEAREST_EVEN),
     )

@@ -41,7 +41,7 @@ from lowprec.values.rounding import Rounding
 from lowprec.values.sum_rules import SumRules, part_rules, sum_rules
 
 Tag = Literal["stage", "output"]
-MOST_VERTEX_AXES = 8
+MOST_VERTEX_AXES = 8  # max_axes of the kernels
 
 
 class PreparedReduction(Protocol):
@@ -107,9 +107,11 @@ def reduce_sum(
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     first = Coordinates(row, column)
+    # Where the kept axes cannot be joined the view would be a copy of the whole array: they become vertex axes instead.
     if not how.is_view(array) and (result := _uncopied(call, array, how, key, first)) is not None:
         return _shaped(result, how.result, out)
     view = how.view(array)
+    # Straight into out only where out has the folded shape without a copy; else through a result of its own.
     if out is None or (into := _folded_out(out, how, array)) is None:
         return _shaped(call(view, key, first), how.result, out)
     call(view, key, first, into)
@@ -143,6 +145,7 @@ def prepare_reduce_part(dtype: npt.DTypeLike, accumulation: Accumulation, roundi
     Raises:
         TypeError, ValueError: as `reduce_part`.
     """
+    # Splits and stages are the caller's, who sums the parts (`sum_parts`).
     part = order_of_sums(accumulation.one_part())
     return _prepared(dtype, part, part_rules(part, rounding))
 
@@ -159,10 +162,10 @@ def _prepared(dtype: npt.DTypeLike, accumulation: Accumulation, rules: SumRules)
 
 
 def order_of_sums(accumulation: Accumulation) -> Accumulation:
-    """An order for sums that are not of products.
+    """The Accumulation, checked to be one for sums of single terms.
 
     Raises:
-        ValueError: aligned products.
+        ValueError: the aligned adder, which needs the exponents of products.
     """
     if accumulation.adder == "aligned":
         raise ValueError("adder='aligned' is for products, not for sums")
@@ -234,6 +237,7 @@ def sum_parts(
     (parts,) = only_arrays(parts=parts)
     if parts.ndim < 3:
         raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
+    # Several caches follow, none of which could say which argument is unhashable.
     refuse_unhashable(fmt=fmt, rounding=rounding, tag=tag, **policies)
     call = prepare_sum(parts.dtype, fmt, as_rounding(rounding, **policies), tag)
     target = None if out is None else straight(out, parts)
@@ -253,6 +257,7 @@ def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: 
     """
     if tag not in get_args(Tag):
         raise ValueError(f"unknown tag {tag!r}; allowed are {', '.join(get_args(Tag))}")
+    # Only the result's format counts: the parts are rounded once, at the end.
     chosen = backends.prepared("sum_parts", operand_dtype(dtype), sum_rules(Accumulation(out=fmt), rounding), tag)
     thread_count = threads.current
 
@@ -289,6 +294,7 @@ def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out
     array = whole_array(x)
     dtype = operand_dtype(array.dtype)
     how = fold(array.shape, axis, keepdims)
+    # A maximum has no neutral element in formats without infinity.
     if how.shape[1] == 0:
         raise ValueError("the largest of no elements is not defined")
     result = backends.current().maximum(dtype)(how.view(array), None, threads.current())
@@ -296,7 +302,10 @@ def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out
 
 
 def _uncopied(call: PreparedReduction, x: Array, how: Fold, key: KeyLike | None, first: Coordinates) -> Array | None:
-    """The sums where kept axes cannot be joined: these become vertex axes; None where that does not help."""
+    """The sums of x with kept axes as vertex axes, in the result's order of axes.
+
+    None where the terms do not lie at one stride or there are more axes than the loops take: then x is copied.
+    """
     blocks = vertices(x, how)
     if blocks is None or blocks.x.ndim - 3 > MOST_VERTEX_AXES:
         return None
@@ -305,14 +314,16 @@ def _uncopied(call: PreparedReduction, x: Array, how: Fold, key: KeyLike | None,
 
 
 def _folded_out(out: Array, how: Fold, x: Array) -> Array | None:
-    """`out` as (outer, inner), if the kernels can write there while they read x."""
+    """`out` as (outer, inner), a view; None where that needs a copy or out shares memory with x."""
     if straight(out, x) is None or out.shape != how.result:
         return None
     into = out.reshape(how.shape[0], how.shape[2])
+    # reshape copies where strides do not allow the shape; a result written to the copy would be lost.
     return into if np.may_share_memory(into, out) else None
 
 
 def _shaped(result: Array, shape: tuple[int, ...], out: Array | None) -> Any:
+    """The result in its shape, in `out` if there is one; a scalar where it has no axes, as NumPy's sums give."""
     result = result.reshape(shape)
     if out is None:
         return result if shape else result[()]

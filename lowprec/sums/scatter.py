@@ -1,4 +1,4 @@
-"""Rows added at indices in a stated order: the gradient of looking up rows of a table."""
+"""Rows added at indices in a stated order: the gradient of looking up rows of a table (`scatter_add`)."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def scatter_add(
     if numbers.dtype == np.uint64 and numbers.size and int(numbers.max()) >= rows:  # before int64 turns it negative
         raise IndexError(f"index {int(numbers.max())} is out of bounds for {rows} rows")
     own = terms.shape[numbers.ndim :]
+    # Not broadcast: updates and indices in the wrong order would often fit that way.
     if terms.shape[: numbers.ndim] != numbers.shape:
         raise ValueError(f"updates of shape {terms.shape} do not begin with the indices' shape {numbers.shape}")
     try:
@@ -90,6 +91,7 @@ def scatter_add(
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     width = math.prod(own)
+    # Axes of a row are joined: its elements are columns, whose numbers are part of their random bits.
     lines, place = terms.reshape(numbers.size, width), Coordinates(row, column)
     result = call(lines, row_numbers(numbers), rows, key, place).reshape(rows, *own)
     return result if out is None else into(out, result)
@@ -113,6 +115,7 @@ def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: 
     Raises:
         TypeError, ValueError: as `scatter_add`.
     """
+    # How many updates a row gets is known from the indices alone: a cut into parts would depend on the data.
     if accumulation.splits != 1 or accumulation.adder != "sequential":
         raise ValueError(f"scatter_add makes sums of one part, ascending, not by {accumulation.words()}")
     rules = sum_rules(accumulation, rounding)
@@ -143,6 +146,7 @@ def _row_count(rows: object) -> int:
 
 
 def row_numbers(indices: Array) -> npt.NDArray[np.int64]:
-    """Indices as the prepared call takes them: flat int64 in C order."""
+    """Indices as the prepared call takes them: flat, aligned, int64, in C order."""
     flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
+    # The loops read whole int64s, which may not lie at any address.
     return flat if flat.flags.aligned else flat.copy()

@@ -45,6 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    # Only these need hypothesis, which a user of the assertions may not have.
     if name in STRATEGIES:
         return getattr(optional("lowprec.testing.strategies", extra="test", package="hypothesis"), name)
     raise AttributeError(f"module 'lowprec.testing' has no attribute {name!r}")

@@ -37,6 +37,7 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
         AssertionError: names the worst element, its index, its error, and how many exceed the bound.
     """
     error = np.asarray(ulp_error(actual, exact, fmt))
+    # So written a NaN is bad: it compares false.
     bad = ~(error <= ulps)
     if not bad.any():
         return
@@ -78,6 +79,7 @@ def _bits(x: Array) -> Array:
     codes = np.ascontiguousarray(x).view(fmt.code_dtype)
     if fmt.nan_code is None:
         return codes
+    # Payloads of NaN differ between processors and libraries, and mean nothing here.
     return np.where(np.isnan(as_float64(x)), fmt.code_dtype.type(fmt.nan_code), codes)
 
 
@@ -92,8 +94,10 @@ def assert_on_grid(x: ArrayLike, fmt: Any) -> None:
     """
     fmt = as_format(fmt)
     values = as_float64(x)
+    # round refuses NaN and infinities where the format has none; those are judged below.
     finite = np.where(np.isfinite(values), values, 0.0)
     good = np.isfinite(values) & (round(finite, fmt, "toward_zero", overflow="saturate") == finite)
+    # -0 equals 0 above: its sign is asked by itself.
     good &= fmt.negative_zero | (values != 0) | ~np.signbit(values)
     good |= np.isnan(values) & (fmt.nan_code is not None)
     good |= np.isinf(values) & fmt.infinities & (fmt.signed | (values > 0))
@@ -133,6 +137,7 @@ def assert_binomial(count: int, trials: int, probability: float, *, points: int 
             f"a false alarm between 0 and 1 and at least one point are needed, not {false_alarm}, {points}"
         )
     binomial = optional("scipy.stats", extra="test").binom
+    # Half to each side.
     tail = false_alarm / points / 2
     least, most = int(binomial.ppf(tail, trials, probability)), int(binomial.isf(tail, trials, probability))
     if not least <= count <= most:
@@ -188,12 +193,14 @@ def assert_unbiased(
         below, quantum = _neighbours(point, fmt)
         drawn = _drawn(rounding, x[i], samples, key.fold_in(i))
         law = min(1.0, max(0.0, (abs(point) - below) / quantum))
+        # Add and carry cuts the fraction to so many bits.
         law = law if random_bits is None else math.floor(law * 2**random_bits) / 2**random_bits
         away = _count_away(point, drawn, below, quantum, fmt)
         try:
             assert_binomial(away, samples, law, points=x.size, false_alarm=false_alarm)
         except AssertionError as error:
             raise AssertionError(f"{point!r} went to {math.copysign(below + quantum, point)!r} in {error}") from None
+        # The point nearest to even odds: there two keys agree by chance least often.
         if law * (1 - law) > most:
             telling, most, first = i, law * (1 - law), drawn
     if (1 - 2 * most) ** samples < false_alarm:  # else two keys may well agree
@@ -203,7 +210,8 @@ def assert_unbiased(
 
 
 def _drawn(rounding: Callable[[Array, Key], ArrayLike], point: Any, samples: int, key: Key) -> Array:
-    """Results of copies of a point."""
+    """The results, in float64, of rounding `samples` copies of a point with a key."""
+    # Copies in one array, not many calls: a rounding draws by index.
     drawn = as_float64(rounding(np.full(samples, point), key))
     if drawn.shape != (samples,):
         raise AssertionError(f"{samples} copies of {float(point)!r} became an array of shape {drawn.shape}")
@@ -212,8 +220,10 @@ def _drawn(rounding: Callable[[Array, Key], ArrayLike], point: Any, samples: int
 
 def _count_away(point: float, drawn: Array, below: float, quantum: float, fmt: FloatFormat) -> int:
     """How many results are away from zero; all must be neighbours on the point's side."""
+    # By the point's sign, not by each result's: a result on the other side of zero is neither neighbour.
     sizes = -drawn if point < 0 else drawn
     above = below + quantum
+    # Beyond the largest value the policy decides what stands for the next one: infinity or NaN.
     strangers = (sizes != below) & (sizes != above) if above <= fmt.max else sizes < below
     if strangers.any():
         near, far = math.copysign(below, point), math.copysign(above, point)
@@ -223,6 +233,7 @@ def _count_away(point: float, drawn: Array, below: float, quantum: float, fmt: F
 
 def _neighbours(x: float, fmt: FloatFormat) -> tuple[float, float]:
     """The magnitude on the grid at or below |x|, and the distance to the next one."""
+    # Of the magnitude, since formats without a sign have neighbours on one side only.
     below = abs(float(round(abs(x), fmt, "toward_zero", overflow="saturate")))
     exponent = max(math.frexp(below)[1] - 1, fmt.emin) if below else fmt.emin
     if below < fmt.smallest_normal and not fmt.subnormals:

@@ -38,7 +38,7 @@ def path_names() -> list[str]:
 
 @contextmanager
 def without(*paths: str) -> Iterator[None]:
-    """Within the context, these fast paths are not taken either (in the whole process): the same bits, later.
+    """Within the context, these fast paths are not taken either (in the whole process): the same bits, more slowly.
 
     Those that the environment variable LOWPREC_WITHOUT names, with commas between them, are not taken from the import
     on, which fails where it names another.
@@ -49,6 +49,7 @@ def without(*paths: str) -> Iterator[None]:
     """
     expect(str, **{f"path {number}": path for number, path in enumerate(paths)})
     before = _kernels.paths_off()
+    # Those that are off already stay off: contexts may lie in each other.
     _kernels.set_paths_off([*before, *paths])
     try:
         yield

@@ -30,7 +30,9 @@ def custom_formats(draw: st.DrawFn, *, max_bits: int = MAX_BITS) -> FloatFormat:
     exponent_bits = draw(st.integers(2, min(8, max_bits - 2)))
     mantissa_bits = draw(st.integers(1, max_bits - 1 - exponent_bits))
     nan: NanStyle = draw(st.sampled_from(get_args(NanStyle)))
+    # Other biases than IEEE's too: the ranges of the named formats alone would hide what is wrong at other ends.
     bias = 2 ** (exponent_bits - 1) - 1 + draw(st.integers(-3, 3))
+    # nan="ieee" has its infinity beside its NaNs.
     infinities = nan == "ieee" or draw(st.booleans())
     subnormals = draw(st.booleans())
     name = f"e{exponent_bits}m{mantissa_bits}b{bias}_{nan}{'_inf' * infinities}{'_normal' * (not subnormals)}"
@@ -60,6 +62,7 @@ def codes(fmt: FormatLike, *, finite: bool = False) -> st.SearchStrategy[int]:
         1,
     }
     if not fmt.subnormals:
+        # Not values of such a format; a smallest normal code of 1 stays.
         magnitudes -= {1, fmt.min_normal_code - 1} - {fmt.min_normal_code}
     if fmt.infinities and not finite:
         magnitudes.add(fmt.max_code + 1)
@@ -69,6 +72,7 @@ def codes(fmt: FormatLike, *, finite: bool = False) -> st.SearchStrategy[int]:
         corners.discard(fmt.sign_bit)
     if not finite and fmt.nan_code is not None:
         corners.add(fmt.nan_code)
+    # Half of the draws: corners are a few among up to 2^31 codes, and would hardly be met by chance.
     return st.sampled_from(sorted(corners)) | _finite_codes(fmt)
 
 
@@ -77,6 +81,7 @@ def _finite_codes(fmt: FloatFormat) -> st.SearchStrategy[int]:
     positive = st.integers(least, fmt.max_code)
     if not fmt.signed:
         return positive
+    # The code of -0 is NaN or none there.
     lowest = 0 if fmt.negative_zero else max(least, 1)
     return positive | st.integers(max(least, lowest), fmt.max_code).map(lambda code: code | fmt.sign_bit)
 
@@ -102,8 +107,10 @@ def near_values(draw: st.DrawFn, fmt: FormatLike) -> float:
     quantum = math.ldexp(1.0, exponent - fmt.mantissa_bits)
     between = draw(st.sampled_from((0.0, 0.25, 0.5, 0.75)))
     magnitude = magnitude + between * quantum if magnitude + quantum < math.inf else magnitude
+    # One float64 beside a tie: where a rounding in two steps goes wrong.
     magnitude = draw(st.sampled_from((magnitude, math.nextafter(magnitude, math.inf), math.nextafter(magnitude, 0.0))))
     if draw(st.integers(0, 9)) == 0:
+        # Up to twice the largest value, but finite in float64.
         magnitude = min(fmt.max, 2.0**1022) * draw(st.sampled_from((1.0, 1.0625, 1.5, 2.0)))
     return math.copysign(min(magnitude, np.finfo(np.float64).max), value)
 
@@ -127,6 +134,7 @@ def arrays(
     if shape is None:
         shape = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=8)
     elements = values(fmt, finite=finite)
+    # Each element drawn by itself: hypothesis would fill most places with one value.
     wide = hnp.arrays(np.float64, shape, elements=elements, fill=st.nothing())
     target = np.dtype(dtype) if dtype is not None else fmt.dtype or np.dtype(np.float64)
     return wide.map(lambda array: array.astype(target))

@@ -1,1 +1,1 @@
-"""What a calculation is, as frozen values that backends and machines take: roundings and the order of sums."""
+"""Frozen values that describe a calculation, as backends and machines take them: formats, roundings, orders of sums."""

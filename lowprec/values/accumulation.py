@@ -22,23 +22,26 @@ Stages = Literal[1, 2, 3]
 ADDERS: tuple[str, ...] = get_args(Adder)
 """Orders of addition inside a group; the position is the number the kernels know it by."""
 
+# A product cut 35 places behind the largest exponent is below 4 * 2^35 = 2^37 in units of the last place: the sum of
+# 2^15 of them and the partial sum stays below 2^53, so that doubles add them exactly.
 MOST_ALIGNED_BITS = 35
 MOST_ALIGNED_TERMS = 1 << 15
-"""Sums of so many terms of so many bits are exact in double."""
+"""A group of at most so many terms, of at most so many places each, is added exactly in float64."""
 
+# The limits of PopLibs' convolution plan: above them it adds a stage. Part of the contract: golden files pin them.
 ONE_STAGE_PARTS = 15
 TWO_STAGE_PARTS = 124
 
 
 class Cut(NamedTuple):
-    """An Accumulation of so many terms, in numbers.
+    """The numbers that an Accumulation gives for a sum of a known number of terms.
 
     Attributes:
         group: terms between two roundings.
         part: terms of a part (the last may have fewer).
-        parts: of the sum; none of no terms.
-        stages: in which the parts are summed.
-        run: results that become one in all stages but the last.
+        parts: number of parts; 0 where there are no terms.
+        stages: number of stages in which the parts are summed.
+        run: in every stage but the last, so many results are added to one.
     """
 
     group: int
@@ -99,6 +102,7 @@ class Accumulation:
         if not isinstance(adder, str) or adder not in ADDERS:
             raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
         _check_aligned(adder, group, aligned_bits)
+        # NumPy's integers become ints: two equal Accumulations print, hash and are digested alike.
         chain = accumulator_format(accumulate)
         fields = {
             "group": None if group is None else int(group),
@@ -111,12 +115,14 @@ class Accumulation:
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
         object.__setattr__(self, "_hash", hash(tuple(fields.values())))
 
     def __hash__(self) -> int:
         return int(self._hash)  # type: ignore[attr-defined]  # a key of the caches that every call asks
 
     def __reduce__(self) -> tuple[type[Accumulation], tuple[Any, ...]]:
+        # Made anew from the fields: hashes of strings differ between processes, so the stored hash must not travel.
         return Accumulation, tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     @cached_property
@@ -129,11 +135,12 @@ class Accumulation:
         return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder, self.aligned_bits)
 
     def one_part(self) -> Accumulation:
-        """How one part is made: the group, the accumulator and the adder, which also is all of the result."""
+        """The Accumulation of a single part: this one's group, accumulator and adder; the result has its format."""
         return Accumulation(self.group, 1, 1, self.accumulate, None, self.adder, self.aligned_bits)
 
     def group_of(self, size: int) -> int:
         """Terms between two roundings in a sum of `size`: `group`, or all of a part."""
+        # At least 1: the lengths of a sum of no terms are divided by it too.
         return self.group or max(1, ceil_div(size, self.splits))
 
     def part_length(self, size: int) -> int:
@@ -147,7 +154,7 @@ class Accumulation:
         return tuple((start, min(size, start + length)) for start in range(0, size, length))
 
     def stage_shape(self, parts: int) -> tuple[int, int]:
-        """(stages, results that become one in all stages but the last) where there are so many parts."""
+        """(number of stages, results that are added to one in every stage but the last) for so many parts."""
         stages = stage_count(parts) if self.stages is None else self.stages
         return stages, run_length(parts, stages)
 
@@ -162,11 +169,12 @@ class Accumulation:
         for _ in range(stages - 1):
             runs = tuple((start, min(parts, start + run)) for start in range(0, parts, run))
             result.append(runs)
+            # The next stage's runs are as long, though fewer results are left: the root is that of all parts.
             parts = len(runs)
         return (*result, ((0, parts),))
 
     def cut(self, size: int) -> Cut:
-        """All the numbers of a sum of so many terms."""
+        """The lengths and counts of a sum of `size` terms."""
         part = self.part_length(size)
         parts = ceil_div(size, part)
         return Cut(self.group_of(size), part, parts, *self.stage_shape(parts))
@@ -184,14 +192,15 @@ class Accumulation:
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine.
 
-        Formats that are no named ones count with all their numbers.
+        Formats of one's own count with all their numbers: their names do not identify them.
         """
+        # Compared as formats, not by name: a user's format may have the name of a built-in one.
         own = [str(astuple(fmt)) for fmt in (self.accumulate, self.out) if formats.get(fmt.name) != fmt]
         return hashlib.sha256("\n".join([self.words(), *own]).encode()).hexdigest()
 
 
 def accumulator_format(accumulate: FormatLike) -> FloatFormat:
-    """The format of an accumulator: one that holds sums, and that the float32 in which they are made holds.
+    """The checked format of an accumulator: signed, with a zero, and every value of it a float32.
 
     Raises:
         TypeError: something that names no format.
@@ -200,6 +209,7 @@ def accumulator_format(accumulate: FormatLike) -> FloatFormat:
     fmt = as_format(accumulate)
     if not (fmt.signed and fmt.zero):
         raise ValueError(f"{fmt.name} cannot accumulate: it has no negative numbers or no zero")
+    # Asked of all values, not of the number of bits: a bias can move a narrow format out of float32's range.
     if not float32.contains(fmt):
         raise ValueError(
             f"{fmt.name} cannot accumulate: partial sums are float32, which lacks some of its values; lowprec.sum and "
@@ -218,13 +228,14 @@ def run_length(parts: int, stages: int) -> int:
     if stages == 1:
         return max(1, parts)
     run = 1
+    # In whole numbers: the length of a run is part of the bits, and no rounding of a float root shall decide it.
     while run**stages < parts:
         run += 1
     return run
 
 
 def _check_aligned(adder: str, group: int | None, bits: object) -> None:
-    """Refuses numbers of an aligned adder that do not fit together."""
+    """Raises ValueError unless adder, group and aligned_bits fit together (see MOST_ALIGNED_BITS)."""
     if adder != "aligned":
         if bits is not None:
             raise ValueError(f"aligned_bits={bits!r} is for adder='aligned', not {adder!r}")
@@ -236,4 +247,5 @@ def _check_aligned(adder: str, group: int | None, bits: object) -> None:
 
 
 def _is_count(value: object) -> bool:
+    # True is an int in Python, but splits=True is a mistake.
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1

@@ -26,9 +26,11 @@ from lowprec.values.rounding import Rounding
 
 ScaleRule = Literal["floor", "ceil", "even", "rceil", "nearest", "up"]
 
+# The first is a format's default: "floor" is the rule of section 6.3 of the MX specification.
 POWER_RULES = ("floor", "ceil", "even", "rceil")
 REAL_RULES = ("nearest", "up")
 
+# Amax is compared by the fraction bits of its float64, as the compiled loops do; no fraction reaches NEVER.
 SIGNIFICAND_BITS = 52
 NEVER = 1 << SIGNIFICAND_BITS
 
@@ -55,9 +57,11 @@ class BlockFormat:
     def __post_init__(self) -> None:
         if self.block < 1:
             raise ValueError(f"a block holds at least one value, got block={self.block}")
+        # Where elements have no NaN, the scale of their block is NaN (section 5.4.1): one of the two must have one.
         if self.element.nan_code is None and self.scale.nan_code is None:
             raise ValueError(f"{self.name} could not say NaN: neither {self.element.name} nor {self.scale.name} can")
         element = self.element
+        # The loops turn sign and magnitude into int8 and back; no other width is stored so.
         if self.integers and (element.bits, element.exponent_bits, element.max_code) != (8, 1, 127):
             raise ValueError(f"{self.name}: int8 elements need 8 bits, 1 of them exponent, and no special values")
 
@@ -84,15 +88,15 @@ class BlockFormat:
 
 
 class BlockTask(NamedTuple):
-    """How an array is quantised to blocks: what every backend is asked for.
+    """One quantisation of an array to blocks, as every backend takes it.
 
     Attributes:
         fmt: the block format.
         axis: the axis blocks lie along.
         rule: one of its scale rules.
-        tensor: the scale of the whole tensor.
-        rounding: of the elements.
-        key, offset: of their random bits.
+        tensor: the scale of the whole tensor (1.0: none).
+        rounding: how elements are rounded; scales follow `rule`.
+        key, offset: seed of the elements' random bits, and index of the first element among them.
     """
 
     fmt: BlockFormat
@@ -104,6 +108,7 @@ class BlockTask(NamedTuple):
     offset: int
 
 
+# One exponent bit: the normal binade has the spacing of the subnormal one, so that all values are equally spaced.
 int8_grid = FloatFormat("int8", 1, 6, 1, infinities=False, nan="none")
 """MX v1.0's INT8 (section 5.3.4) as a grid: multiples of 2^-6 up to 127/64, symmetric: -2 is left unused."""
 
@@ -148,7 +153,7 @@ def checked_rule(fmt: BlockFormat, rule: str | None) -> str:
 
 
 def carry_from(rule: str, element: FloatFormat) -> int:
-    """The fraction of amax, in units of 2^-52 of its binade, from which a rule's shared exponent is one larger.
+    """The smallest fraction of amax's significand, in units of 2^-52, for which a rule adds one to the shared exponent.
 
     The shared exponent is floor(log2(amax)) - emax of the element format, plus one where amax's significand in [1, 2)
     demands it: "ceil" if it is more than 1, "even" if it rounds to 2 in the element's precision, "rceil" if the
@@ -158,8 +163,10 @@ def carry_from(rule: str, element: FloatFormat) -> int:
         case "ceil":
             return 1
         case "even":
+            # From half a step below 2 on: the tie rounds up, since the code below 2 is odd.
             return NEVER - int(math.ldexp(element.eps, SIGNIFICAND_BITS - 1))
         case "rceil":
+            # One above the largest element itself, which still fits.
             return int(math.ldexp(element.max / 2.0**element.emax - 1, SIGNIFICAND_BITS)) + 1
         case _:
             return NEVER

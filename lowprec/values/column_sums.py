@@ -24,7 +24,7 @@ def carrier(fmt: FloatFormat) -> np.dtype[Any]:
 
 @dataclass(frozen=True, eq=False)  # compared by identity: made once per set of arguments, by a cache
 class ColumnSum:
-    """A sum over the middle axis of (outer, size, inner), every addition exact and then rounded once.
+    """How columns are summed over the middle axis of (outer, size, inner): every addition is exact, then rounded once.
 
     The step of element i of x (C order, from an offset on) takes the random bits of index i; Kahan's four take 4 i to
     4 i + 3, the sum of a pair those of its own index among the results.
@@ -38,6 +38,7 @@ class ColumnSum:
     """
 
     rule: RoundingRule
+    # Not the name of an order of `lowprec.sum`: blocked and pairwise sums are made of several of these.
     kind: Kind
     block: int
 

@@ -15,13 +15,15 @@ from lowprec.values.rounding import Rounding, RoundingRule
 Kind = Literal["value", "code"]
 Result = Literal["value", "storage", "code"]
 _FLOAT64 = np.dtype(np.float64)
+# Boldo and Melquiond (IEEE Trans. Computers 57, 2008): a double rounded to odd, of 53 bits, rounds on to at most 51 as
+# the exact number does.
 CARRIED_BITS = 51
-"""A double rounded to odd keeps the law of formats whose mantissa and random bits are together at most these."""
+"""Mantissa and random bits together up to which rounding a double that was rounded to odd equals rounding once."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: made once per set of arguments, by a cache
 class Conversion:
-    """Rounds arrays of one dtype.
+    """A checked rounding of arrays of one dtype to one format, as every backend takes it.
 
     Attributes:
         rule: how a value becomes a code.
@@ -57,8 +59,10 @@ def conversion_of(result: Result, dtype: np.dtype[Any], fmt: FormatLike, roundin
     if result == "value":
         if source is None:
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
+        # A format that holds the whole dtype is taken too: every result is then one of x's own values.
         if not (source.contains(fmt) or fmt.contains(source)):
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
+        # One result can lie beyond the dtype here: the largest value of the format, which infinities are to become.
         if not source.contains(fmt) and rule.inf_pos == fmt.max_code and source.infinities:
             raise TypeError(
                 f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s largest value, which infinite inputs "
@@ -71,6 +75,7 @@ def conversion_of(result: Result, dtype: np.dtype[Any], fmt: FormatLike, roundin
         out_dtype = fmt.dtype
     else:
         out_dtype = fmt.code_dtype
+    # Every float64 stays as it is, and the loops have no room for random bits below float64's last.
     if fmt == float64 and source == float64 and rounding.mode == "stochastic":
         rule = replace(rounding, mode="nearest_even").rule(fmt)
     return Conversion(rule, source, dtype, out_dtype, kind, rounding.stochastic)
@@ -86,6 +91,7 @@ def exact_conversion(fmt: FormatLike, rounding: Rounding) -> Conversion:
     fmt = as_format(fmt)
     rounding.refuse("exact operations", exact=True)
     rule = rounding.rule(fmt)
+    # An exact result is handed on as a double, so that its conversion is one from float64 whatever the operands were.
     if fmt.dtype is not None:
         return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code", rounding.stochastic)
     values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64

@@ -12,16 +12,16 @@ from lowprec.values.windows import BlockPlace
 
 
 class ConvolutionTask(NamedTuple):
-    """How a block of sums is made and where it lies.
+    """The order, the roundings and the place of a block of a convolution's sums.
 
     Attributes:
         accumulation: order of every sum.
         rules: its types and roundings.
-        key: of the random bits.
-        place: of the block in the whole result, for the random bits.
+        key: seed of the random bits; None where no rounding is stochastic.
+        place: where the block lies in the whole result, from which its random bits follow.
         span: first and last (exclusive) of the groups of products that are summed, numbered in this weight, or of the
             output positions of a weight gradient; None: all.
-        threads: at most so many.
+        threads: the most threads that work on it.
     """
 
     accumulation: Accumulation

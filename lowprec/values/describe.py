@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    # A format shows itself by this module, which therefore must not import it when it runs.
     from lowprec.values.float_format import FloatFormat
 
 
@@ -24,6 +25,7 @@ def format_rows(fmt: FloatFormat) -> list[tuple[str, str]]:
     return [
         (
             "bits",
+            # A letter for each bit up to tfloat32's 19; longer layouts would break the table's lines.
             f"{fmt.bits} ({layout if fmt.bits <= 19 else f'1 + {fmt.exponent_bits} + {fmt.mantissa_bits}'})",
         ),
         ("bias", str(fmt.bias)),

@@ -19,7 +19,8 @@ NanStyle = Literal["ieee", "top", "negative_zero", "none"]
 NAN_STYLES = ("ieee", "top", "negative_zero", "none")
 MAX_BITS = 31
 
-# Formats whose codes are the bytes of a dtype: every number of the format but its name -> the dtype.
+# Formats whose codes are the bytes of a dtype: every number of the format but its name -> the dtype. The name is left
+# out, so that a format built by hand from float16's numbers is stored as float16.
 STORAGE: dict[tuple[object, ...], np.dtype[Any]] = {
     (11, 52, 1023, True, True, "ieee", True, True): np.dtype(np.float64),
     (8, 23, 127, True, True, "ieee", True, True): np.dtype(np.float32),
@@ -40,6 +41,7 @@ STORAGE: dict[tuple[object, ...], np.dtype[Any]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+# Equality and hash are written out below: the ones of dataclass would compare and hash nine fields at every call.
 class FloatFormat:
     """A binary floating-point format of at most 31 bits (float32 and float64 are the two larger ones).
 
@@ -74,6 +76,7 @@ class FloatFormat:
         if not isinstance(self.name, str):
             raise TypeError(f"a format's name must be a string, not {self.name!r}")
         if cast("int | None", self.bias) is None:
+            # An absurd width is refused by `_check`, in words; the power must not be computed before.
             width = _integer(self, "exponent_bits")
             object.__setattr__(self, "bias", 2 ** (width - 1) - 1 if 0 < width < 64 else 0)
         for field in ("exponent_bits", "mantissa_bits", "bias"):
@@ -81,6 +84,7 @@ class FloatFormat:
         for field in ("signed", "infinities", "subnormals", "zero"):
             if not isinstance(getattr(self, field), bool):
                 raise TypeError(f"format {self.name!r}: {field} must be True or False, not {getattr(self, field)!r}")
+        # Formats are keys of every cache: hashed once.
         object.__setattr__(self, "_hash", hash(self._numbers))
         _check(self)
 
@@ -95,6 +99,7 @@ class FloatFormat:
         return int(self._hash)  # type: ignore[attr-defined]
 
     def __reduce__(self) -> tuple[type[FloatFormat], tuple[object, ...]]:
+        # By its numbers: the stored hash is this process's own, and `__post_init__` must run.
         return FloatFormat, self._numbers
 
     # ---- widths and codes ----
@@ -118,6 +123,8 @@ class FloatFormat:
     def max_code(self) -> int:
         """Code of the largest finite value; magnitude codes above it are special."""
         top = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+        # The mantissas beside the top exponent's infinity are all NaN; the other styles give NaN and infinity one code
+        # each.
         if self.nan == "ieee":
             return top - (1 << self.mantissa_bits)
         return top - (self.nan == "top") - self.infinities
@@ -133,6 +140,7 @@ class FloatFormat:
         top = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
         match self.nan:
             case "ieee":
+                # The top mantissa bit makes it quiet.
                 return (top + 1 - (1 << self.mantissa_bits)) | (1 << (self.mantissa_bits - 1))
             case "top":
                 return top
@@ -149,6 +157,7 @@ class FloatFormat:
     @cached_property
     def min_normal_code(self) -> int:
         """Code of the smallest normal value."""
+        # Without a zero code 0 is a normal value already (float8_e8m0fnu).
         return 1 << self.mantissa_bits if self.zero else 0
 
     # ---- values, exact in float64 ----
@@ -178,9 +187,12 @@ class FloatFormat:
             return math.nan
         if magnitude == self.inf_code:
             return sign * math.inf
+        # Computed by ldexp, exact also among float64's subnormals, but not where the processor flushes them: hence the
+        # default state. A zero so made would stay, in the properties that are computed once.
         if magnitude < self.min_normal_code:
             return sign * (math.ldexp(magnitude, self.emin - self.mantissa_bits) if self.subnormals else 0.0)
         field, mantissa = divmod(magnitude - self.min_normal_code, 1 << self.mantissa_bits)
+        # As a whole number times a power of two: no rounding on the way.
         significand = (1 << self.mantissa_bits) + mantissa
         return sign * math.ldexp(significand, self.emin + field - self.mantissa_bits)
 
@@ -220,6 +232,7 @@ class FloatFormat:
     @cached_property
     def dtype(self) -> np.dtype[Any] | None:
         """The NumPy or ml_dtypes dtype whose bytes are this format's codes; None for formats without one."""
+        # Without the name, which is the first.
         return STORAGE.get(self._numbers[1:])
 
     @cached_property
@@ -229,15 +242,16 @@ class FloatFormat:
 
     @cached_property
     def within_kernels(self) -> bool:
-        """Whether the compiled loops round to it: their double lanes need normal values that are normal in float64.
+        """Whether the compiled loops round to it: all normal values of the format must be normal in float64.
 
-        To other formats (exponents below -1022) the reference rounds, on NumPy arrays only: exactly, but slowly, so
-        that the first call warns. Products, sums of the machine and elementwise operations refuse them.
+        The reference rounds to other formats (exponents below -1022), on NumPy arrays only: exactly, but slowly, so
+        that the first call warns. Products, the machine's sums and elementwise operations refuse them.
         """
         return self.emin > -1022 or (self.emin == -1022 and self.subnormals)
 
     def contains(self, other: FloatFormat) -> bool:
         """Whether every value of `other`, with its infinities, NaN and -0, is a value of this format."""
+        # Most questions are of a format about itself.
         return self == other or _contains(self, other)
 
     def __repr__(self) -> str:
@@ -275,7 +289,8 @@ def _grid_contains(wide: FloatFormat, narrow: FloatFormat) -> bool:
     lowest = math.frexp(narrow.smallest_subnormal)[1] - 1
     if lowest < math.frexp(wide.smallest_subnormal)[1] - 1:
         return False
-    # Spacings are straight lines between these exponents, so it is enough to compare there.
+    # Both spacings grow by 0 or 1 from binade to binade and change their slope at these exponents only: where the
+    # comparison holds at all of them, it holds between them.
     bends = {e for e in (lowest, narrow.emin, wide.emin, narrow.emax) if lowest <= e <= narrow.emax}
     return all(_spacing(wide, e) <= _spacing(narrow, e) for e in bends)
 
@@ -284,7 +299,7 @@ def _integer(fmt: FloatFormat, field: str) -> int:
     """One of a format's numbers as an int."""
     value = getattr(fmt, field)
     try:
-        return operator.index(value) + 0  # a bool becomes a number
+        return operator.index(value) + 0  # True becomes 1, lest two equal formats print differently
     except TypeError:
         raise TypeError(f"format {fmt.name!r}: {field} must be an integer, not {value!r}") from None
 
@@ -300,13 +315,16 @@ def _check(fmt: FloatFormat) -> None:
     elif fmt.bits > MAX_BITS and (e, m, fmt.signed) not in ((8, 23, True), (11, 52, True)):
         problem = f"has {fmt.bits} bits; formats have at most {MAX_BITS}, beside float32 and float64"
     elif fmt.nan == "ieee" and (m == 0 or not fmt.infinities):
+        # Without a mantissa bit the top exponent has one code, which cannot be infinity and NaN.
         problem = 'has nan="ieee", which needs infinities and at least one mantissa bit'
     elif fmt.nan == "negative_zero" and not fmt.signed:
         problem = 'has nan="negative_zero" but no sign'
+    # What 0 and negative numbers become there is NaN, so it must exist; and the kernels know no other such format.
     elif not fmt.zero and (fmt.signed or fmt.subnormals or m > 0 or fmt.nan == "none"):
         problem = "has no zero, so it must be unsigned, without mantissa and subnormals, and have a NaN"
     elif fmt.max_code < (1 if fmt.subnormals else fmt.min_normal_code):
         problem = "has no finite value beside zero"
+    # In whole numbers: `max` and `smallest_subnormal` themselves would overflow or underflow here.
     elif fmt.emin - m < -1074 or fmt.emin + (fmt.max_code >> m) - fmt.zero > 1023:
         problem = "reaches beyond float64, in which its values could not be given"
     if problem:

@@ -62,8 +62,10 @@ class FormatInfo:
 @lru_cache(maxsize=4096)
 @in_default_state
 def _info(fmt: FloatFormat) -> FormatInfo:
+    # Scalars of the storage dtype, as numpy.finfo gives them: eps of float16 is a float16.
     make = float if fmt.dtype is None else fmt.dtype.type
     negep = -fmt.mantissa_bits - (fmt.emin < 0)  # where 1 is the smallest normal value, subnormals lie below it
+    # numpy's definition, with its attribute's name.
     precision = math.floor(-math.log10(fmt.eps))
     return FormatInfo(
         format=fmt,

@@ -23,9 +23,11 @@ FormatLike: TypeAlias = FloatFormat | str | np.dtype[Any] | type[Any]
 
 float64 = FloatFormat("float64", 11, 52)
 float32 = FloatFormat("float32", 8, 23)
+# Has no dtype: the hardware holds it in float32's 32 bits.
 tfloat32 = FloatFormat("tfloat32", 8, 10)
 bfloat16 = FloatFormat("bfloat16", 8, 7)
 float16 = FloatFormat("float16", 5, 10)
+# OCP's E4M3 gives up infinity for one more binade (largest 448); its E5M2 keeps IEEE's.
 float8_e4m3fn = FloatFormat("float8_e4m3fn", 4, 3, infinities=False, nan="top")
 float8_e5m2 = FloatFormat("float8_e5m2", 5, 2)
 float8_e4m3fnuz = FloatFormat("float8_e4m3fnuz", 4, 3, 8, infinities=False, nan="negative_zero")
@@ -33,6 +35,7 @@ float8_e5m2fnuz = FloatFormat("float8_e5m2fnuz", 5, 2, 16, infinities=False, nan
 float8_e4m3 = FloatFormat("float8_e4m3", 4, 3)
 float8_e3m4 = FloatFormat("float8_e3m4", 3, 4)
 float8_e4m3b11fnuz = FloatFormat("float8_e4m3b11fnuz", 4, 3, 11, infinities=False, nan="negative_zero")
+# OCP MX's scale: a biased exponent and nothing else.
 float8_e8m0fnu = FloatFormat(
     "float8_e8m0fnu", 8, 0, signed=False, infinities=False, nan="top", subnormals=False, zero=False
 )
@@ -63,6 +66,7 @@ _OTHER_NAMES: Mapping[str, str] = {
     "tfloat32": "tf32 e8m10",
     "bfloat16": "bf16 e8m7",
     "float16": "fp16 half f16 e5m10",
+    # Not float8_e4m3, whose widths are the same: OCP's format is what nearly all who write "e4m3" mean.
     "float8_e4m3fn": "e4m3 e4m3fn fp8_e4m3 fp8_e4m3fn",
     "float8_e5m2": "e5m2 fp8_e5m2",
     "float8_e4m3fnuz": "e4m3fnuz f143 fp8_e4m3fnuz",
@@ -101,6 +105,7 @@ def as_format(spec: FormatLike) -> FloatFormat:
     if found is None and type(spec).__module__ == "torch":  # a torch.dtype, named as here
         found = formats.get(str(spec).removeprefix("torch."))
     if found is None:
+        # Arguments in the wrong order are the common mistake: round("float16", x).
         if isinstance(spec, np.ndarray):
             raise TypeError(f"an array of shape {spec.shape} is no floating-point format: arrays come first")
         raise TypeError(f"{spec!r} is no floating-point format; give a FloatFormat, a name or a dtype")
@@ -115,8 +120,10 @@ def _by_other_name(spec: str) -> FloatFormat:
         return found
     if bits := re.fullmatch(r"e(\d+)m(\d+)", name):
         return FloatFormat(name, int(bits[1]), int(bits[2]))
+    # Of all unknown names these are known to `to_blocks`.
     if re.match(r"mx(fp|int)\d|nvfp4", name):
         raise ValueError(f"{spec!r} is a block format: lowprec.to_blocks(x, {spec!r}), and the format is its elements'")
+    # "fp8" begins several names; which one is meant cannot be guessed, so they are named.
     longer = [known for known in formats if known.startswith(name.replace("fp", "float"))]
     near = longer[:2] or difflib.get_close_matches(name, [*formats, *aliases], 3, 0.6)
     raise ValueError(
@@ -131,6 +138,7 @@ def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:
     if dtype is None:  # which numpy takes for float64
         return None
     try:
+        # The byte order is the array's, not the format's: it is turned where elements are read.
         return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
     except (TypeError, ValueError):  # numpy says either of what is no dtype
         return None
@@ -161,6 +169,7 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
     """
     if not isinstance(k, (int, np.integer)) or not isinstance(p, (int, np.integer)):
         raise TypeError(f"p3109 needs two integers, the bits of a code and of the significand, not {k!r} and {p!r}")
+    # As ints, which the cache tells from NumPy's integers.
     return _p3109(int(k), int(p), signed, extended)
 
 
@@ -183,6 +192,7 @@ def fixed_point(bits: int, fraction: int, *, signed: bool = True) -> FloatFormat
         raise TypeError(f"fixed_point needs two integers, bits and those behind the point, not {bits!r}, {fraction!r}")
     if not 3 <= bits <= 19:
         raise ValueError(f"fixed_point needs 3 to 19 bits, not {bits}")
+    # One bit is the exponent's, whose two binades have one spacing.
     mantissa = int(bits) - 1 - signed
     sign = "" if signed else "u"
     name = f"{sign}fixed{bits}_{fraction}".replace("-", "m")
@@ -194,11 +204,13 @@ def _p3109(k: int, p: int, signed: bool, extended: bool) -> FloatFormat:
     if not 3 <= k <= 16 or not 1 <= p <= k - int(signed):
         raise ValueError(f"p3109 needs 3 <= k <= 16 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
     name = f"binary{k}p{p}{'s' if signed else 'u'}{'e' if extended else 'f'}"
+    # An unsigned format has the sign's bit for its exponent.
     exponent_bits = k - p + (0 if signed else 1)
     return FloatFormat(
         name,
         exponent_bits,
         p - 1,
+        # The group's bias, one more than IEEE's.
         2 ** (exponent_bits - 1),
         signed=signed,
         infinities=extended,

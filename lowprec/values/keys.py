@@ -11,6 +11,7 @@ from lowprec.types import Array
 
 _LIMIT = 1 << 64
 
+# Part of the contract, pinned by golden files. 2, 4, 6 and 8 are the wide draws', 11 and 12 derive keys.
 TAGS = {
     "rounding": 1,
     "step": 3,
@@ -20,12 +21,16 @@ TAGS = {
     "user": 10,
     "signs": 13,
 }
-"""What a counter's first word is tagged with, so that no two uses share words (wide draws of 1 to 7: tag + 1)."""
+"""Use of random bits -> the tag in the first word of its Philox counters, so that no two uses share random words.
+
+Draws of more than 16 bits take tag + 1, for the tags 1 to 7.
+"""
 
 
 def word(what: str, value: SupportsIndex) -> int:
     """The value as an int, checked to be in [0, 2^64); `what` names it in the message."""
     try:
+        # Takes NumPy's integers; a float, even a whole one, is refused: beyond 2^53 it would be another seed.
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{what} must be an integer in [0, 2^64), not {type(value).__name__}") from None
@@ -37,6 +42,7 @@ def word(what: str, value: SupportsIndex) -> int:
 def first_index(offset: SupportsIndex, size: int) -> int:
     """The offset as an int, checked so that the indices of `size` elements from it on stay below 2^64."""
     number = word("offset", offset)
+    # Beyond, indices would wrap and elements share their random bits.
     if number + size > _LIMIT:
         raise ValueError(f"offset + size must be at most 2^64, not {number} + {size}")
     return number
@@ -55,6 +61,7 @@ def first_element(offset: tuple[int, int]) -> tuple[int, int]:
         or not all(isinstance(x, (int, np.integer)) for x in offset)
     ):
         raise TypeError(f"offset must be two integers, row and column, not {offset!r}")
+    # Rows and columns are words of the counter, 32 bits each.
     if not all(0 <= x < 1 << 32 for x in offset):
         raise ValueError(f"offset must lie in [0, 2^32) in both numbers, not {offset!r}")
     return int(offset[0]), int(offset[1])
@@ -86,6 +93,7 @@ def coordinates(row: Any, column: Any, first_group: Any = 0, batch: Any = 0) -> 
     """
     if type(row) is int and type(column) is int and type(first_group) is int and type(batch) is int:  # most, quickly
         return Coordinates(row, column, first_group, batch)
+    # The loops read the arrays' bytes as they lie.
     given = Coordinates(native(row), native(column), native(first_group), native(batch))
     for what, value in zip(given._fields, given, strict=True):
         if not isinstance(value, (int, np.integer, np.ndarray)):
@@ -100,6 +108,7 @@ def native(number: Any) -> Any:
     return number
 
 
+# The part of a key that backends know; `lowprec.Key` adds what needs a backend (fold_in, split).
 class RawKey:
     """64 bits, the two words of a Philox4x32 key (low word first): what backends read of a `lowprec.Key`.
 
@@ -111,6 +120,7 @@ class RawKey:
     value: int
 
     def __init__(self, seed: SupportsIndex) -> None:
+        # Around the class's own `__setattr__`, which refuses.
         object.__setattr__(self, "value", word("a seed", seed))
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -14,13 +14,14 @@ from lowprec.values.accumulation import Accumulation, Adder, Stages
 from lowprec.values.formats import FormatLike
 from lowprec.values.rounding import FewBitMode, InfiniteInput, Mode, Overflow, Rounding
 
+# Few-bit modes are apart: sums and products do not take them (`Rounding.refuse`).
 RoundingLike = Mode | Literal["nearest"] | Rounding
 """How to round; "nearest" is nearest_even, as precisions call it."""
 FewBitRoundingLike = Mode | FewBitMode | Literal["nearest"] | Rounding
 
 
 class PolicyKeywords(TypedDict, total=False):
-    """Of every rounding, with the meanings of `lowprec.round`: 16 random bits, and the format's own policies."""
+    """Keywords of every rounding: random_bits (16), overflow and infinite_input (the format's), as in `round`."""
 
     random_bits: int | Literal["exact"]
     overflow: Overflow | None
@@ -28,40 +29,40 @@ class PolicyKeywords(TypedDict, total=False):
 
 
 class RoundingKeywords(PolicyKeywords, total=False):
-    """Of roundings that can flush subnormal results (False)."""
+    """Keywords of roundings that can flush subnormal results: those of every rounding, and flush (False)."""
 
     flush: bool
 
 
 class ChainKeywords(PolicyKeywords, total=False):
-    """Of one chain of a sum: accumulate ("float32") and group."""
+    """Keywords of one chain of a sum: those of its rounding, accumulate ("float32") and group."""
 
     accumulate: FormatLike
     group: int | None
 
 
 class ProductChainKeywords(ChainKeywords, total=False):
-    """Of one chain of a product: adder ("sequential"), and aligned_bits for "aligned"."""
+    """Keywords of one chain of a product: those of a sum's, adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
     aligned_bits: int | None
 
 
 class RowKeywords(ChainKeywords, total=False):
-    """Of sums in one part: out_format (`accumulate`)."""
+    """Keywords of sums in one part: those of a chain, and out_format (`accumulate`)."""
 
     out_format: FormatLike | None
 
 
 class SumKeywords(RowKeywords, total=False):
-    """Of whole sums: splits (1) and stages (by the number of parts)."""
+    """Keywords of whole sums: those of one part, splits (1) and stages (by the number of parts)."""
 
     splits: int
     stages: Stages | None
 
 
 class ProductKeywords(SumKeywords, total=False):
-    """Of whole products: adder ("sequential"), and aligned_bits for "aligned"."""
+    """Keywords of whole products: those of a sum, adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
     aligned_bits: int | None
@@ -80,6 +81,7 @@ def as_rounding(rounding: FewBitRoundingLike = "nearest_even", **keywords: Any) 
         TypeError: keywords that are none of a rounding's, or beside a Rounding.
         ValueError: as `Rounding`.
     """
+    # Before Rounding(**keywords), whose complaint would name its __init__.
     refuse_unknown(keywords, RoundingKeywords)
     if isinstance(rounding, Rounding):
         _refuse_both("rounding", keywords)
@@ -111,11 +113,13 @@ def as_sum(
     """
     refuse_unknown(keywords, allowed)
     policies = {name: value for name, value in keywords.items() if name in _ROUNDING}
+    # The rounding's keywords may stand beside an Accumulation, the order's may not.
     order = {_FIELDS.get(name, name): value for name, value in keywords.items() if name not in _ROUNDING}
     if accumulation is None:
         return Accumulation(**{"group": group, **order}), as_rounding(rounding, **policies)
     if not isinstance(accumulation, Accumulation):
         raise TypeError(f"accumulation must be a lowprec.Accumulation, not {accumulation!r}")
+    # Else one of two statements about the same sum would win in silence.
     _refuse_both("accumulation", [name for name in keywords if name not in _ROUNDING])
     return accumulation, as_rounding(rounding, **policies)
 

@@ -11,6 +11,7 @@ from lowprec._caching import cached
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32, float64, format_of_dtype
 
+# Four products of 11-bit significands and a float32 are added exactly; float32 operands would need a longer adder.
 DOT4_PRECISION = 11
 
 
@@ -45,6 +46,7 @@ def factor_dtypes(a: npt.DTypeLike, b: npt.DTypeLike, adder: str) -> tuple[np.dt
         ValueError: significands too long for the adder.
     """
     dtypes = np.dtype(a), np.dtype(b)
+    # The wider operand decides, so that the refusal names the one to convert.
     widest: FloatFormat = max((operand_format(dtype) for dtype in dtypes), key=lambda fmt: fmt.precision)
     if adder == "dot4" and widest.precision > DOT4_PRECISION:
         raise ValueError(
@@ -62,7 +64,8 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
 
 @cached
 def exact_products(a: FloatFormat, b: FloatFormat) -> bool:
-    """Whether every product of two such values is a float32."""
+    """Whether every product of values of two formats is a float32: then a fused and a plain multiply-add agree."""
+    # Enough bits, and no product below float32's smallest or beyond its largest.
     return (
         a.precision + b.precision <= float32.precision
         and a.smallest_subnormal * b.smallest_subnormal >= float32.smallest_subnormal

@@ -1,4 +1,4 @@
-"""What `out=` may be: the one check of every call, and results copied into it."""
+"""The checks of `out=`, the same in every call, and the copy of a result into it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: s
         ValueError: another shape, or read-only.
     """
     check_out_dtype(out, dtype, what)
+    # Only for the type checker: the line above has refused all else.
     assert isinstance(out, np.ndarray)
     if out.shape != shape:
         raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
@@ -25,7 +26,8 @@ def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: s
 
 
 def check_out_dtype(out: object, dtype: np.dtype[Any], what: str = "out") -> None:
-    """The part of `check_out` that can be said before the shape is known."""
+    """The part of `check_out` that can be checked before the shape is known."""
+    # No conversion into out: it would be a second rounding.
     if not isinstance(out, np.ndarray) or out.dtype != dtype:
         given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
         raise TypeError(f"{what} must be an array of {dtype}, not {given}")
@@ -43,6 +45,7 @@ def straight(out: object, *operands: object) -> Array | None:
         raise TypeError(f"out must be an array, not {type(out).__name__}")
     if not out.dtype.isnative:
         raise TypeError(f"out must be an array of {out.dtype.newbyteorder('=')}, not {out.dtype}")
+    # may_share_memory compares bounds only: a false alarm costs a copy; the exact question can take exponential time.
     return None if any(np.may_share_memory(out, operand) for operand in operands) else out
 
 

@@ -1,5 +1,8 @@
-"""Rounding as data: a `Rounding` for any format, and the `RoundingRule` that it is in one, with the codes of overflow,
-infinities, NaN and refused values."""
+"""Rounding as data.
+
+A `Rounding` (mode and policies) is for any format. Its `rule(fmt)` is a `RoundingRule`: the same for one format, with
+the codes that overflow, infinities, NaN and refused values become.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,11 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 FEW_BIT_MODES: tuple[str, ...] = get_args(FewBitMode)
 """Stochastic modes with less of the bias of few random bits (see lowprec.rounding), for `round`, `astype`, `encode`."""
 STOCHASTIC_MODES: tuple[str, ...] = ("stochastic", *FEW_BIT_MODES)
-FEW_BITS = 16
+FEW_BITS = 16  # with a format's mantissa bits they stay within CARRIED_BITS
 
 OVERFLOWS: tuple[str, ...] = ("infinity", "nan", "saturate")
 INFINITE_INPUTS: tuple[str, ...] = get_args(InfiniteInput)
+# Presets say both policies at once; OVERFLOWS are the overflow policies alone.
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 # Modes that never overflow from a finite x: of positive x, of negative x.
@@ -63,7 +67,9 @@ class Rounding:
     def __post_init__(self) -> None:
         if str(self.mode) == "nearest":  # as precisions call it
             object.__setattr__(self, "mode", "nearest_even")
+        # Checked when it is made, not when it is used: a study would otherwise fail after hours.
         _one_of("rounding", self.mode, (*MODES, *FEW_BIT_MODES))
+        # The type first: an array compared with "exact" would give an array, and no sentence.
         if self.stochastic and not (isinstance(self.random_bits, str) and self.random_bits == "exact"):
             _check_bits(self.random_bits)
         if self.overflow is not None:
@@ -109,6 +115,7 @@ class Rounding:
 
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine."""
+        # Of words, not of hash(), which differs from process to process.
         return hashlib.sha256(self.words().encode()).hexdigest()
 
 
@@ -140,10 +147,14 @@ class RoundingRule:
 
     @property
     def settles(self) -> bool:
-        """Whether the rule, met again, leaves every result as it is: no overflow to an infinity that it replaces."""
+        """Whether rounding a result once more by this rule leaves it as it is.
+
+        Not so where overflow gives an infinity that the rule, as an input, replaces.
+        """
         infinity = self.fmt.inf_code
         if infinity is None:
             return True
+        # Each sign by itself: with `up` or `down` only one of them overflows to infinity.
         signs = (self.over_pos, infinity, self.inf_pos), (self.over_neg, _negated(self.fmt, infinity), self.inf_neg)
         return all(over != infinite or again == infinite for over, infinite, again in signs)
 
@@ -170,6 +181,7 @@ def rounding_rule(
         bits = _check_bits(random_bits)
     if not isinstance(flush, (bool, np.bool_)):
         raise TypeError(f"flush must be True or False, not {flush!r}")
+    # Codes, not policies, are what loops and reference take: no backend interprets a policy in its own way.
     policy, infinite = _policies(fmt, overflow, infinite_input)
     over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[policy], "overflow", policy)
     inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)
@@ -177,6 +189,7 @@ def rounding_rule(
     if flush and largest < fmt.min_normal_code:  # a format of subnormals alone: its largest value is flushed too
         over, inf = (0 if code == largest else code for code in (over, inf))
         largest = 0
+    # An unsigned format saturates to its smallest value, 0; where it has no zero (e8m0), negative numbers are NaN.
     refused = fmt.nan_code if fmt.nan_code is not None and (policy != "saturate" or not fmt.zero) else 0
     refused_inf = fmt.nan_code if fmt.nan_code is not None and (infinite != "max" or not fmt.zero) else 0
     return RoundingRule(
@@ -184,6 +197,7 @@ def rounding_rule(
         mode=rounding,
         random_bits=bits,
         flush=bool(flush),
+        # Inward modes never leave the range from a finite number (IEEE 754, 7.4), whatever the overflow policy says.
         over_pos=largest if rounding in INWARD_POSITIVE else over,
         over_neg=_negated(fmt, largest if rounding in INWARD_NEGATIVE else over),
         inf_pos=inf,
@@ -209,8 +223,10 @@ def few_bit_rule(
     rule = rounding_rule(fmt, "stochastic", random_bits, overflow, infinite_input, flush)
     if rule.random_bits > FEW_BITS:
         raise ValueError(f"{rounding} takes random_bits of 1 to {FEW_BITS}, not {random_bits!r}")
+    # The first of two steps rounds to mantissa and random bits in float64, whose own steps must be fine enough.
     if rule.fmt.mantissa_bits + FEW_BITS > 51 or rule.fmt.emin < -1000:
         raise ValueError(f"{rounding} is for formats narrower than {rule.fmt.name}")
+    # The finer grid of the first step goes on below the smallest normal value, where such a format has one wide gap.
     if rule.fmt.zero and not rule.fmt.subnormals:
         raise ValueError(f"{rounding} needs a format with subnormals; {rule.fmt.name} has none")
     return replace(rule, mode=rounding)
@@ -219,6 +235,7 @@ def few_bit_rule(
 def _policies(fmt: FloatFormat, overflow: str | None, infinite_input: str | None) -> tuple[str, str]:
     """Presets and defaults resolved to one of OVERFLOWS and one of INFINITE_INPUTS."""
     has_nan = fmt.nan_code is not None
+    # A preset says both; infinite_input, where given, still goes before it.
     infinite: str | None = None
     match overflow:
         case None:
@@ -265,6 +282,7 @@ def _special(fmt: FloatFormat, result: str, argument: str, policy: str) -> int:
 
 
 def _negated(fmt: FloatFormat, code: int) -> int:
+    # NaN stays the canonical one; in formats whose NaN is the code of -0 a zero must not get the sign.
     return code if code == fmt.nan_code or (code == 0 and not fmt.negative_zero) else code | fmt.sign_bit
 
 

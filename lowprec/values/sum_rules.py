@@ -1,4 +1,4 @@
-"""What an Accumulation and a Rounding are on float32 sums: the rules of the chains and of the result."""
+"""The rules by which float32 sums are rounded, made of an Accumulation and a Rounding: of the chains and the result."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SumRules:
         final: the rounding of the result; None where its format holds every float32.
         out: the result's format.
         out_dtype: its storage dtype.
-        one_format: `final` changes nothing that `step` made.
-        settled: rounding them again, as a stage of one part does, changes nothing that `step` made.
+        one_format: whether `final` leaves every result of `step` as it is.
+        settled: whether `step` leaves its own results as they are, as it meets them again in a stage of one part.
     """
 
     step: RoundingRule | None
@@ -44,7 +44,7 @@ class SumRules:
 
 @cached
 def sum_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
-    """The rules.
+    """The rules of whole sums.
 
     Raises:
         TypeError: the result's format has no storage dtype.
@@ -55,6 +55,7 @@ def sum_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")
     step = _rule(accumulation.accumulate, rounding)
+    # Not so where overflow gives an infinity that infinite_input then replaces: the second rounding changes it.
     settled = step is None or step.settles
     return SumRules(
         step=step,
@@ -68,7 +69,7 @@ def sum_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
 
 @cached
 def part_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
-    """Those of one chain on its own (an Accumulation's `one_part`), whose last group's rounding is its result's.
+    """The rules of one chain on its own (an Accumulation's `one_part`), whose result the last group's rounding gives.
 
     A sum of no terms is rounded once, in which an infinity of the accumulator stays what it is.
 
@@ -76,21 +77,25 @@ def part_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
         TypeError, ValueError: as `sum_rules`.
     """
     rules, fmt = sum_rules(accumulation, rounding), accumulation.accumulate
+    # Chains go on from chains: an empty slice must hand on the infinity that the slice before it left.
     kept = replace(rounding, infinite_input="keep") if fmt.infinities else rounding
+    # one_format: no rounding after the last group's, else slices one after the other would differ from the whole.
     return replace(rules, final=_rule(fmt, kept), one_format=True)
 
 
 @cached
 def rules_in_float32(rules: SumRules) -> SumRules:
-    """The same with results that are left in float32, as they are."""
+    """The rules of sums that others go on from: results stay float32, without a final rounding."""
     return replace(rules, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
 
 
 def _rule(fmt: FloatFormat, rounding: Rounding) -> RoundingRule | None:
     """The rounding of float32 values to `fmt`; None where it leaves every float32 as it is."""
     rule = rounding.rule(fmt)
+    # A policy that replaces infinities is a rounding even in float32.
     if fmt.contains(float32) and rule.inf_pos == fmt.inf_code:
         return None
+    # Sums are made in float32, where such a result would be infinite.
     if any(float32.max < fmt.value_of(code) < math.inf for code in (rule.over_pos, rule.inf_pos)):
         raise ValueError(f"{fmt.name} cannot saturate here: its largest value is beyond float32")
     return rule

@@ -270,6 +270,8 @@ def _of_target() -> Calls:
         "FloatingPointControl.rounding": (FloatingPointControl().rounding, lambda d: {
             "rounding": lowprec.Rounding("nearest_even"),
             "fmt": d.fmt()}),
+        "HardwareRandom": (ipu_core.HardwareRandom, lambda d: {
+            "seed": (d.integer(0, 9), d.integer(0, 9)), "modifier": d.integer(0, 3), "replica": d.integer(0, 2)}),
         "Codelet": (ipu_core.Codelet, lambda d: {}),
         "Param": (Param, lambda d: {"default": 1.0}),
         "Static": (Static, lambda d: {"default": d.one_of((1.0, None, "a"))}),

@@ -31,7 +31,8 @@ def public() -> set[str]:
     names = set()
     for name in ipu_core.__all__:
         value = getattr(ipu_core, name)
-        if callable(value) and not isinstance(value, types.ModuleType):
+        raised = isinstance(value, type) and issubclass(value, BaseException)  # which users catch, and do not make
+        if callable(value) and not isinstance(value, types.ModuleType) and not raised:
             names.add(name)
         if name in WITH_METHODS:
             own = [m for m in dir(value) if not m.startswith("_") and inspect.isroutine(getattr(value, m))]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ipu_core.diagnose.watch import file
 from ipu_core.diagnose.watch.plots import plot_exponents, plot_shares
 from ipu_core.train.table import Table
-from lowprec.checks import integer, shown
+from lowprec.checks import expect, integer, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,8 +77,10 @@ class Record:
         """The column of a value, by its name or what that begins with up to a dot, as "0.weight.update".
 
         Raises:
+            TypeError: no name.
             KeyError: there is none of that name, or several.
         """
+        expect(str, name=name)
         names = self.values["name"].tolist()
         if name in names:
             return int(names.index(name))

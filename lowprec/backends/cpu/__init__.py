@@ -66,7 +66,7 @@ __all__ = [
     "whole_decoding",
 ]
 
-# Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).
+# Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py); the rest would lengthen every import.
 __getattr__ = lazy_names(
     __name__,
     {

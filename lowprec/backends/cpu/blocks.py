@@ -30,7 +30,7 @@ _CODED = {1: 0, 2: 1, 4: 2}
 
 
 def _conversion(rounding: Rounding, fmt: FloatFormat, wide: bool) -> Conversion:
-    """From float32 or, wide, float64 to codes."""
+    """The conversion of scaled values, float32 or (wide) float64, to codes of a format."""
     return conversion_of("code", np.dtype(np.float64 if wide else np.float32), fmt, rounding)
 
 
@@ -41,12 +41,14 @@ def _knows(rounding: Rounding) -> bool:
 
 def within(fmt: FloatFormat, exponent: int) -> bool:
     """Whether a format's finite values lie between 2^-exponent and 2^exponent."""
+    # Formats in the middle of a type's range (64 of float32's, 512 of float64's): what scaling brings to the ends of
+    # that range is far beyond the format.
     return fmt.emax < exponent and fmt.smallest_subnormal > 2.0**-exponent
 
 
 @lru_cache(maxsize=4096)
 def can_dequantize(fmt: BlockFormat, tensor: bool, dtype: np.dtype[Any]) -> bool:
-    """Whether the loops give every value with one rounding, (element * scale) * tensor scale: the first is exact."""
+    """Whether the loops round every value once: in (element * scale) * tensor the first product must be exact."""
     element, scale = fmt.element, fmt.scale
     if not (float32.contains(element) and float32.contains(scale)):
         return False
@@ -114,9 +116,13 @@ def scale_and_round(
     """
     if not (_knows(rounding) and within(fmt, 512) and abs(power) <= FLOAT64_POWER):
         return False
+    # A power of two that is subnormal or infinite in float32 is a plain factor in float64.
     wide = x.dtype == np.float64 or not within(fmt, 64) or abs(power) > FLOAT32_POWER
+    # Scaling may leave the range of its type: upward a finite value must not become infinite, and in modes that round
+    # outward none must become 0.
     guard = power < 0 or rounding.mode in OUTWARD
     quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, rounding)
+    # One line with a factor for all: tensor scales are block formats whose blocks are runs of the loops.
     shape, factor = (1, x.size, 1, RUN), math.ldexp(1.0, -power)
     if _kernels.quantize_blocks(quantizer, x, codes, None, shape, 1.0, 1.0, factor, key, offset, threads.current()):
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
@@ -129,6 +135,7 @@ def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> b
     Raises:
         ValueError: a code wider than the format.
     """
+    # A factor that is no normal float32 would round before the product does.
     if not (abs(power) <= FLOAT32_POWER and float32.contains(fmt)):
         return False
     shape, factor = (1, elements.size, 1, RUN), math.ldexp(1.0, power)
@@ -139,7 +146,7 @@ def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> b
 
 
 def _blocks_of(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, int, int, int]:
-    """Lines, length and columns of an array whose blocks lie along an axis, and the block."""
+    """(lines, length, columns, block): an array seen with the axis of its blocks in the middle of three."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]), block
 
 
@@ -153,8 +160,10 @@ def _quantizer(
     fmt: BlockFormat, dtype: np.dtype[Any], rule: str, tensor: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
     element, scale = fmt.element, fmt.scale
+    # A power of two only moves exponents, so that it may reach further (e8m0: 2^-127 to 2^127).
     wide_in = dtype == np.float64 or not within(element, 64) or not within(scale, 128 if fmt.power_of_two else 64)
     scaling, wide = _scaling(fmt, wide_in, tensor, rounding)
+    # A scale beyond the largest saturates: by the format's own rule it would be NaN or infinite, and the block lost.
     scale_rule = rounding_rule(scale, "up" if rule == "up" else "nearest_even", overflow="saturate")
     guard = rounding.mode in OUTWARD or tensor or scale.emax < 1
     return _native(
@@ -188,6 +197,7 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, rounding: Rounding) 
         return BY_DIVISOR, False
     if boundary + fmt.scale.precision + float32.precision > 52:
         return BY_ODD_DIVISOR, True
+    # A float rounded to odd rounds on as the quotient does if it has two bits more than the boundary.
     narrow = boundary + 2 <= float32.precision
     return (BY_WIDE_DIVISOR, False) if narrow else (BY_DIVISOR, True)
 
@@ -197,6 +207,7 @@ def _tensor_quantizer(
     fmt: FloatFormat, dtype: np.dtype[Any], wide: bool, guard: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
     conversion = _conversion(rounding, fmt, wide)
+    # Nothing rounds a scale that is given; the loops' constructor wants a rounding all the same.
     unused = native_rounding(rounding_rule(float32))
     return _native(
         conversion, dtype, *(GIVEN, BY_FACTOR, wide, wide), *(guard, False, False), 0, 0, 0, 0, 0, unused, 0.0, False, 0

@@ -16,7 +16,7 @@ from lowprec.values.column_sums import ColumnSum
 from lowprec.values.formats import float32, float64
 from lowprec.values.rounding import rounding_rule
 
-KINDS = ("sequential", "running", "kahan", "pair")
+KINDS = ("sequential", "running", "kahan", "pair")  # in the order of `enum SumKind` in kernels/cpu/sums/column_job.h
 
 
 def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, offset: int, out: Array) -> None:
@@ -29,6 +29,7 @@ def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, offset: int
     if call is None:
         load("reference").column_sums(job, x, y, key, offset, out)
         return
+    # Beyond float32 the loops have no lanes of floats: terms become doubles here, exactly.
     if wide:
         x = x.astype(np.float64)
         y = None if y is None else y.astype(np.float64)
@@ -44,6 +45,7 @@ def _call(
     wide = not float32.contains(rule.fmt)
     if left_to_reference(rule.fmt):
         return None, wide
+    # IEEE's own addition is one instruction there; all else takes a rounding of the exact sum.
     ieee = rule.fmt == float64 or rule == rounding_rule(float32)
     operands = [] if wide else [operand_type(dtype) for dtype in (x, y) if dtype is not None]
     return _kernels.ColumnCall(operands, native_rounding(rule), KINDS.index(job.kind), ieee, wide), wide

@@ -1,4 +1,4 @@
-"""What numbers are like, what became of changes of them, and what rounding made zero, counted by compiled loops."""
+"""Counts of special values, of lost changes and of underflows, by compiled loops."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from lowprec import _kernels
 magnitudes = _kernels.magnitudes
 changes = _kernels.changes
 underflows = _kernels.underflows
-"""As the reference's."""
+"""All three as in `lowprec.backends.reference.counting`, which defines them."""

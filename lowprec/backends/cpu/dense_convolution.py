@@ -37,14 +37,17 @@ def is_dense(
     if not _kernels.takes("dense_windows") or not high * wide * channels * groups * outputs or channels > MOST_CHANNELS:
         return False
     if outputs <= MOST_OUTPUTS:
+        # Windows as lanes read neighbouring positions: quick where these lie together, as in NCHW.
         fewest = FEWEST_PLANES if x.strides[2] == x.itemsize else FEWEST_PRODUCTS
         if stride[1] != 1 or across < FEWEST_WINDOWS or (groups > 1 and outputs * channels < fewest):
             return False
+    # Outputs as lanes fill whole vectors, of 32 lanes.
     if high * wide * channels * max(outputs, 2 * BLOCK) > MOST_WEIGHTS or not takes_whole_chains(task):
         return False
     lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + 2 * BLOCK) * stride[1]
     if lines * positions * 2 * BLOCK * max(1, channels // BLOCK) > MOST_FIELD:
         return False
+    # Columns draw in blocks of 16, in pairs: lanes of outputs begin at a block, outputs one by one stay within one.
     first = task.place.column % BLOCK if task.rules.stochastic else 0
     return first % 2 == 0 and first + outputs <= BLOCK if outputs <= MOST_OUTPUTS else first == 0
 

@@ -1,4 +1,7 @@
-"""Exact arithmetic by the compiled loops: doubles that round further as the exact result, then rounding."""
+"""Exact arithmetic by the compiled loops: the result as a double rounded to odd, and that rounded to the format.
+
+A double rounded to odd rounds on as the exact result would, to formats and random bits of up to CARRIED_BITS.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,16 @@ _FLOAT64 = np.dtype(np.float64)
 def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
     """The compiled operation on arrays of some dtypes, None for a float.
 
-    An exact result becomes a double in the mode odd, to be rounded further, where a double carries the format's law.
+    Where CARRIED_BITS suffice the operation gives a double rounded to odd, which is then rounded to the format; else it
+    rounds by the format's own mode.
     """
     rule = conversion.rule
+    # float64 itself has no bits to spare: there the operation rounds in the format's own mode.
     carried = rule.fmt.mantissa_bits + rule.random_bits <= CARRIED_BITS and rule.fmt != float64
     types = [None if dtype is None or dtype == _FLOAT64 else operand_type(dtype) for dtype in dtypes]
     mode = MODES.index("odd" if carried else rule.mode)
     native = native_conversion(conversion)
+    # "down" besides, since the exact zero of a difference is -0 there, and a double rounded to odd no longer says so.
     return _kernels.ExactCall(OPERATIONS[operation], mode, rule.mode == "down", types, native, conversion.out_dtype)
 
 
@@ -63,10 +69,12 @@ def arithmetic(
 def _otherwise(
     operation: str, conversion: Conversion, operands: tuple[Operand, ...], key: int, offset: int, out: Array | None
 ) -> tuple[Array, bool, npt.NDArray[np.uint8] | None]:
-    """What the loops do not take as it is: a format beyond them, or more axes than they have."""
+    """As `arithmetic`, for formats beyond the loops (all elements are marked) and more axes than they take."""
+    # Rare: views are made and flattened at the price of a copy, and the loops see one axis.
     arrays = np.broadcast_arrays(*operands)
     result = np.empty(arrays[0].shape, conversion.out_dtype) if out is None else out
     if left_to_reference(conversion.rule.fmt):
+        # Every element is marked as left to the reference (`lowprec.arithmetic.apply` calls it).
         return result, False, np.ones(result.size, np.uint8)
     flat = tuple(x.reshape(-1) for x in arrays)
     _, bad, marks = arithmetic(operation, conversion, flat, key, offset, result.reshape(-1))

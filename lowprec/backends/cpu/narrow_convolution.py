@@ -20,10 +20,10 @@ from lowprec.values.sum_rules import SumRules
 
 MOST_OUTPUTS = 8
 """With more outputs in a group a product of its own fills the lanes better (measured)."""
-FEWEST_LANES = 4
+FEWEST_LANES = 4  # with fewer outputs in all groups together most lanes are empty here too
 MOST_FIELD = 1 << 22
 """Float32 numbers that one line of windows may read, zeros between them included."""
-BLOCK = 16  # columns that share counters of random words
+BLOCK = 16  # columns that share counters of random words (see `sum_bits` of the reference)
 
 
 def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair, task: ConvolutionTask) -> bool:
@@ -42,19 +42,23 @@ def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair
         or not high * wide * channels
     ):
         return False
+    # The loops draw one block of columns for a group's outputs.
     if not takes_whole_chains(task) or (task.place.column % BLOCK + outputs > BLOCK and task.rules.stochastic):
         return False
     lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + BLOCK) * stride[1]
+    # For the 32 lanes of a unit of work (window_lanes of the kernels).
     return lines * positions * channels * 2 * BLOCK <= MOST_FIELD
 
 
 def takes_whole_chains(task: ConvolutionTask) -> bool:
-    """Whether sums are single chains of all products that stages leave as they are, not rounded twice at random."""
+    """Whether every sum is one chain of all its products, and no rounding after the last group's changes it."""
     order, rules = task.accumulation, task.rules
     if task.span is not None or order.splits != 1 or order.adder != "sequential":
         return False
+    # One part goes through all stages too, and there an infinity that the policy replaces is rounded once more.
     if not rules.settled and order.stage_shape(1)[0] > 1:
         return False
+    # These loops draw for groups alone: another stochastic rounding at the end would need words under another tag.
     return rules.final is None or rules.final.mode != "stochastic" or rules.one_format
 
 
@@ -68,6 +72,7 @@ def narrow_sums(
     out: Array,
 ) -> None:
     """As `correlate`, where `is_narrow` says so."""
+    # No group reaches beyond the channels of a kernel position.
     group = min(task.accumulation.group or x.shape[4], x.shape[4])
     call = prepared(x.dtype, weight.dtype, task.rules)
     front = padding[0][0], padding[1][0]

@@ -28,11 +28,16 @@ _CHOOSING = ("identity", "negative", "absolute", "relu", "maximum", "minimum", "
 def _is_exact(op: ElementwiseOp) -> bool:
     """Whether the result's format holds every result, so that no random bit can change one."""
     fmt = op.conversion.rule.fmt
+    # A format whose range does not reach 1 may still have to round it.
     return op.operation in ("step", "greater", "equal") and fmt.emin <= 0 <= fmt.emax  # 0 or 1
 
 
 def _chooses(op: ElementwiseOp) -> bool:
-    """Whether that is so where it holds every operand that is a number; not where it holds every float32."""
+    """Whether the result is an operand, and the result's format holds the arrays' dtypes.
+
+    Then no random bit can change a result, if it also holds the operands that are Python numbers: the call sees. False
+    where the format holds every float32, since nothing is drawn there anyway.
+    """
     fmt, dtypes = op.conversion.rule.fmt, op.in_dtypes[op.operation == "select" :]
     if fmt.contains(float32):
         return False
@@ -44,6 +49,7 @@ def _chooses(op: ElementwiseOp) -> bool:
 def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:
     """The compiled call: f(operands, key, offset, out, threads)."""
     rule = op.conversion.rule
+    # A float32 result stays as it is, unless the policy replaces its infinities.
     plain = rule.fmt == float32 and rule.inf_pos == float32.inf_code
     exact = without_draws(op.conversion)
     conversion = exact if _is_exact(op) else op.conversion
@@ -51,6 +57,7 @@ def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:
         list(OPERATIONS).index(op.operation),
         [operand_type(np.dtype(np.float32) if dtype is None else dtype) for dtype in op.in_dtypes],
         native_conversion(conversion),
+        # A second conversion, without draws, for calls whose numbers the format holds.
         native_conversion(exact) if exact is not conversion and _chooses(op) else None,
         conversion.out_dtype,
         plain,

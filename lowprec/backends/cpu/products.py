@@ -26,7 +26,9 @@ LONGEST = 1 << 62  # beyond any array's length more is the same; the kernels add
 def native_accumulator(rules: SumRules) -> _kernels.Accumulator:
     """The rules as the kernels take them."""
     fmt = rules.out
+    # The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
     storage = 4 if fmt == float32 else 5 if fmt == float64 else fmt.code_dtype.itemsize - 1
+    # What is stored is rounded already; as float64 a float32 sum is only widened.
     stored = rounding_rule(float32 if fmt == float64 else fmt)
     return _kernels.Accumulator(
         *native_step(rules.step),
@@ -39,6 +41,7 @@ def native_accumulator(rules: SumRules) -> _kernels.Accumulator:
 
 
 def _native_order(accumulation: Accumulation) -> _kernels.Order:
+    # The loops call back for the lengths of a sum: Accumulation is the one home of their formulas.
     def cut(terms: int) -> tuple[int, int, int, int]:
         group, part, _, stages, run = accumulation.cut(terms)
         return min(group, LONGEST), min(part, LONGEST), stages, run
@@ -54,6 +57,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rule
     Accumulation says the order; types and roundings are the rules'.
     """
     left, right = operand_format(a), operand_format(b)
+    # How `initial` is read: in the result's dtype, or in float32 where loops read no such operand (float64).
     sums = operand_type(rules.out_dtype if float32.contains(rules.out) else np.dtype(np.float32))
     return _kernels.ProductCall(
         operand_type(a),
@@ -88,5 +92,6 @@ def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> _kernels.SumCall:
 @lru_cache(maxsize=4096)
 def maximum(x: np.dtype[Any]) -> _kernels.MaximumCall:
     """f(x, out, threads) for x (m, k, n)."""
+    # A maximum is one of the elements, which its own format stores as they are.
     unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())
     return _kernels.MaximumCall(operand_type(x), native_accumulator(unrounded))

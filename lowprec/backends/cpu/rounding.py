@@ -51,11 +51,12 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
         fmt.sign_bit,
         fmt.max_code,
         fmt.inf_code or 0,
+        # A number that no code equals.
         fmt.nan_code if fmt.nan_code is not None else 2**64 - 1,
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # so that each format is warned of once, whatever the caller's warning filters
 def left_to_reference(fmt: FloatFormat) -> bool:
     """Whether only the reference computes with a format; it says so the first time, for it is slow.
 
@@ -77,6 +78,8 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     """
     rule, fmt = conversion.rule, conversion.rule.fmt
     if conversion.source is None:
+        # astype would round integers beyond 2^53 to nearest, and the second rounding could then not tell on which side
+        # they lay.
         wide = np.empty(x.shape)
         _kernels.convert(native_conversion(conversion_of("storage", x.dtype, float64, ODD)), x, wide, 0, 0, 1)
     else:
@@ -84,6 +87,8 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
             wide = x.astype(np.float64)
     if not fmt.zero:  # the finer grid has one: what would fall to it is all the smallest value
         wide = np.where(wide > 0, np.maximum(wide, 2.0**fmt.emin), wide)
+    # On this grid the fraction of a quantum has as many bits as are drawn: adding the draw and cutting loses none of
+    # them.
     mantissa_bits = fmt.mantissa_bits + rule.random_bits
     kept = np.empty(wide.shape)
     _kernels.convert(_finer_grid(fmt.emin if fmt.zero else -1022, mantissa_bits, rule.mode), wide, kept, 0, 0, 1)
@@ -92,10 +97,15 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
 
 @lru_cache(maxsize=4096)
 def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion:
-    """Float64 to float64, on the grid of a format with more mantissa bits and no upper end."""
+    """The rounding of float64 values, for the first step of a few-bit mode, to a grid with so many mantissa bits.
+
+    The grid has subnormals below 2^emin and no upper end.
+    """
+    # A format made for this alone, of float64's exponents and without an end: overflow is the second step's to decide.
     sign = 1 << (11 + mantissa_bits)
     top = ((1024 - emin + 1) << mantissa_bits) - 1
     grid = _kernels.Format(11, mantissa_bits, emin, True, True, True, sign, top, top + 1, top + 2)
+    # Ties of the finer grid are where the two modes differ.
     ways = {"stochastic_half": "nearest_away", "stochastic_even": "nearest_even"}
     way = MODES.index(ways[mode])
     rounding = _kernels.Rounding(grid, way, 0, False, top, top | sign, top + 1, (top + 1) | sign, 0, 0)
@@ -138,6 +148,7 @@ def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
 
 def fits_narrow_lanes(rule: RoundingRule) -> bool:
     """Whether 32-bit lanes round float32 values by this rule; otherwise float64 lanes do."""
+    # A lane has a significand's hidden bit at bit 30: below 13 kept bits there are 17 left, enough for 16 random ones.
     fmt = rule.fmt
     return (
         fmt.mantissa_bits <= 13
@@ -150,8 +161,12 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
 
 
 def _fits_through_odd(conversion: Conversion) -> bool:
-    """Whether float64 input may enter the 32-bit lanes rounded to odd: codes with bits to spare below them."""
+    """Whether float64 input may be rounded to odd to float32 first: the codes then come out the same.
+
+    So it is where float32 has enough bits below those that decide.
+    """
     rule = conversion.rule
+    # As values the results are float64 numbers, some of which float32 lacks.
     if conversion.in_dtype != np.float64 or conversion.source is not float64 or conversion.kind != "code":
         return False
     # The random bits must end above the last bit, and values beyond float32's largest be beyond all that they can do.
@@ -164,6 +179,7 @@ def without_draws(conversion: Conversion) -> Conversion:
     """The conversion of values that its format holds: stochastic rounding leaves them as any other does."""
     if conversion.rule.mode != "stochastic":
         return conversion
+    # The same results, without the time that random words take.
     return replace(conversion, rule=replace(conversion.rule, mode="nearest_even", random_bits=0))
 
 
@@ -181,6 +197,7 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
         conversion = without_draws(conversion)
     source = conversion.source
     out = conversion.out_dtype
+    # 32-bit lanes where they suffice: a vector holds twice as many.
     narrow = _fits_through_odd(conversion) or (
         source is not None
         and source.bits <= 32
@@ -238,12 +255,14 @@ def convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array)
 def _convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array) -> bool:
     if conversion.rule.mode in FEW_BIT_MODES:
         x, conversion = few_bits(conversion, x)
+    # The first step draws nothing; the random bits are the second one's.
     return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())
 
 
 def decode(fmt: FloatFormat, codes: Array, out: Array) -> None:
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
     if left_to_reference(fmt):
+        # The loops make no float64 below the normal ones.
         load("reference").decode(fmt, codes, out)
         return
     itemsize = codes.dtype.itemsize

@@ -51,6 +51,7 @@ def correlate_gradient(
     if gradient.size and is_narrow(out.shape, gradient.shape[2], stride, dilation, task):
         narrow_weight_sums(x, gradient, stride, dilation, padding, task, out)
         return
+    # Copied in runs of neighbouring windows where the channels of a position are too few for a run.
     view = window_lines if x.shape[4] < SHALLOW else window_view
     weight_sums(view(with_zeros(x, padding), out.shape[:2], stride, dilation, gradient.shape[1:3]), gradient, task, out)
 
@@ -69,11 +70,13 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
     first, last = task.span or (0, count)
     bits = gradient.view(f"u{gradient.itemsize}")  # integers are copied as they are; some float types one by one
     right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)
+    # Rows number random bits alone: without any, all kernel positions may be one product.
     if not task.rules.stochastic:
         place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
     calls = _calls(windows.dtype, gradient.dtype, task.accumulation, task.rules)
     batches = np.arange(place.batch, place.batch + groups)
     least = _least(task, last - first)
+    # `least` positions are the smallest block there can be, whatever they need.
     for high, wide in _kernel_blocks(out.shape, least * groups * out.shape[3] * windows.itemsize, place):
         row = place.row + high.start * place.outer + wide.start * place.inner
         target = out[high, wide].transpose(2, 0, 1, 3, 4)
@@ -81,7 +84,9 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
         start, initial = first, None
         for panel in _panels(windows[:, :, :, high, wide], first, last, least):
             stop = start + panel.shape[1]
+            # The last block's sums are results, in the result's dtype; all others go on, in float32.
             into = chains if stop < last else None
+            # Blocks begin at whole groups, so that each group keeps its number among the random bits.
             coordinates = row, place.column, place.group + (start - first) // least, batches
             left = panel.swapaxes(1, 2), right[:, start:stop]
             result = calls[stop == last](*left, task.key, *coordinates, into, task.threads, initial)
@@ -91,16 +96,21 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
 
 @cached
 def _calls(x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> tuple[Any, Any]:
-    """The products of a block: one whose sums go on, and the last one."""
+    """Two prepared products: of a block from whose float32 sums the next block goes on, and of the last block."""
     return (
+        # One stage: the roundings between stages are made once, behind the last block.
         product(x, gradient, replace(accumulation, stages=1), rules_in_float32(rules)),
         product(x, gradient, accumulation, rules),
     )
 
 
 def _least(task: ConvolutionTask, count: int) -> int:
-    """Every so many of `count` positions chains may be cut: where they round, or anywhere."""
+    """The number of positions of which blocks are multiples, so that a chain is cut only where it may be.
+
+    1: anywhere; the group: where the chain is rounded; `count`, all positions: nowhere.
+    """
     order = task.accumulation
+    # A float32 chain, product by product: it can stop after any of them, and go on from where it was.
     if order.splits == 1 and order.adder == "sequential" and task.rules.step is None:
         return 1
     return max(1, min(order.group, count) if order.splits == 1 and order.group else count)
@@ -117,11 +127,13 @@ def _panels(windows: Array, first: int, last: int, least: int) -> Iterator[Array
     positions = max(LEAST_POSITIONS, BLOCK_BYTES // max(1, groups * terms * windows.itemsize))
     lines = max(1, positions // max(1, wide))
     from_line, to_line = (first // wide, ceil_div(last, wide)) if first < last else (0, 0)
+    # Up to least - 1 positions are left over from the block before.
     most = min(lines, to_line - from_line) * wide + least - 1
     if windows.strides[6] > windows.strides[2]:  # along what lies together
         buffer = np.empty((groups, terms, most), bits.dtype).swapaxes(1, 2)
     else:
         buffer = np.empty((groups, most, terms), bits.dtype)
+    # A span without positions gives one empty block, so that the result is still written.
     if first >= last:
         yield buffer[:, :0].view(windows.dtype)
     skip, held = first - from_line * wide, 0
@@ -134,11 +146,13 @@ def _panels(windows: Array, first: int, last: int, least: int) -> Iterator[Array
             held += count
         if end == to_line:
             held -= end * wide - last
+        # Only where a chain may be cut: the rest waits for the next lines.
         take = held - skip if end == to_line else (held - skip) // least * least
         if take:
             yield buffer[:, skip : skip + take].view(windows.dtype)
         rest = held - skip - take
         if skip + take:
+            # Fewer than `least`, moved to the front: NumPy copies through memory of its own where the two overlap.
             buffer[:, :rest] = buffer[:, skip + take : held]
         skip, held = 0, rest
 
@@ -147,6 +161,7 @@ def _boxes(line: int, end: int, high: int) -> Iterator[tuple[slice, slice]]:
     """The lines [line, end) of images of `high` lines each: runs of whole images, or of lines of one image."""
     while line < end:
         image, row = divmod(line, high)
+        # Within an image its own lines come first; whole images after them are one copy.
         many = 1 if row else max(1, (end - line) // high)
         stop = min(many * high, row + end - line)
         yield slice(image, image + many), slice(row, min(stop, high))
@@ -156,6 +171,7 @@ def _boxes(line: int, end: int, high: int) -> Iterator[tuple[slice, slice]]:
 def _kernel_blocks(shape: tuple[int, ...], position_bytes: int, place: BlockPlace) -> list[tuple[slice, slice]]:
     """Runs of kernel positions whose panels are not too large and whose rows follow each other."""
     high, wide, _groups, channels = shape[:4]
+    # A product numbers its rows in a row: kernel positions whose rows have gaps need products of their own.
     if place.joined((high, wide, channels)) and high * wide * position_bytes <= WHOLE_BYTES:
         return [(slice(0, high), slice(0, wide))]
     if place.joined((1, wide, channels)) and wide * position_bytes <= WHOLE_BYTES:

@@ -42,7 +42,10 @@ __all__ = [
 
 
 def left_to_steps(*given: object) -> bool:
-    """Block formats and tensor scales are made step by step, whose roundings run on the device."""
+    """False, for "not done here": block formats and tensor scales are made by their steps in NumPy's way.
+
+    The roundings among those steps run on the device.
+    """
     return False
 
 
@@ -50,6 +53,7 @@ quantize = dequantize = scale_and_round = spread_power = left_to_steps
 
 
 def __getattr__(name: str) -> Any:
+    # Python itself asks modules for such names (`__path__`, `__wrapped__`); the sentence below is for people.
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(f"the cuda backend has round, astype, encode and decode, but no {name}; use the cpu backend")

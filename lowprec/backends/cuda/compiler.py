@@ -25,7 +25,9 @@ def machine_code(xp: Any, source: str, options: tuple[str, ...], architecture: s
     Raises:
         RuntimeError: it does not compile; the message is the compiler's.
     """
+    # Machine code for one architecture, not PTX, which the driver would compile with options of its own.
     options = (*options, f"--gpu-architecture={architecture}")
+    # The compiler's version too: another one may make other code of the same text.
     key = repr((source, options, xp.cuda.nvrtc.getVersion()))
     name = f"lowprec-{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
@@ -51,4 +53,5 @@ def _write(code: bytes, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(code)
+    # In one step; of two processes that compile the same kernel the last one's file stands, and both are whole.
     Path(file.name).replace(path)

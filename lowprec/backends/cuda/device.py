@@ -14,7 +14,7 @@ from lowprec.backends.owner import is_cupy
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
 
-THREADS = 256
+THREADS = 256  # a multiple of a warp's 32 threads
 BLOCKS_PER_PROCESSOR = 8
 
 
@@ -67,6 +67,7 @@ def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
         ValueError: out has another shape or device, or shares memory with `like` without being the same elements.
     """
     if out is None:
+        # On the input's device, which need not be the current one.
         with like.device:
             return empty(like.shape, dtype)
     if not is_cupy(out) or out.dtype != dtype:
@@ -77,9 +78,11 @@ def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
     if out.device != like.device:
         raise ValueError(f"out is on {out.device}, the input on {like.device}")
     (start, end), (first, last) = byte_range(out), byte_range(like)
+    # Element by element in the same place a thread reads before it writes; any other overlap is a race between threads.
     same = out.data.ptr == like.data.ptr and out.strides == like.strides and out.itemsize == like.itemsize
     if start < last and first < end and not same:
         raise ValueError("out shares memory with the input; give the input itself or memory of its own")
+    # Threads would write them in any order.
     if any(step == 0 and size > 1 for size, step in zip(out.shape, out.strides, strict=True)):
         raise ValueError("out has several elements in one place")
     return out
@@ -90,6 +93,7 @@ def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...], device: i
     """A kernel compiled with these definitions for a device, which must be current."""
     xp = cupy()
     options = (*OPTIONS, *(f"-D{key}={value}" for key, value in defines))
+    # By device: a loaded module belongs to one, even among two of the same kind.
     capability = xp.cuda.Device(device).compute_capability
     return xp.RawModule(path=str(machine_code(xp, source(file), options, f"sm_{capability}"))).get_function(name)
 

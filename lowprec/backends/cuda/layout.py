@@ -21,8 +21,10 @@ def merged_axes(shape: tuple[int, ...], from_steps: tuple[int, ...], to_steps: t
     """The fewest axes that visit the elements in C order, outermost first; none for a single element."""
     axes: list[Axis] = []
     for axis in map(Axis, shape, from_steps, to_steps):
+        # Never stepped along, so its steps join with anything.
         if axis.size == 1:
             continue
+        # Every axis costs each element a division on the GPU: those that either array walks as one are joined.
         if axes and axes[-1][1:] == (axis.from_step * axis.size, axis.to_step * axis.size):
             axes[-1] = axis._replace(size=axes[-1].size * axis.size)
         else:

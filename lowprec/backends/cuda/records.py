@@ -23,6 +23,7 @@ _RESULTS = ("over_pos", "over_neg", "inf_pos", "inf_neg", "negative", "none")
 
 
 def _struct(*fields: tuple[Any, ...]) -> np.dtype[np.void]:
+    # With the padding that the compiler gives the struct.
     return np.dtype(list(fields), align=True)
 
 
@@ -52,7 +53,7 @@ def _rounding_record(rule: RoundingRule) -> Record:
 
 @lru_cache(maxsize=4096)
 def conversion_record(conversion: Conversion) -> Record:
-    """What convert.cu needs beside the arrays."""
+    """The conversion as `struct Conversion` of storage.cuh: the rounding, the carrier's and the source's format."""
     source = conversion.source or float32  # integers need none
     rounding, carrier = _rounding_record(conversion.rule), _rounding_record(rounding_rule(source))
     return np.array((rounding[()], carrier[()], format_record(source)[()]), CONVERSION)

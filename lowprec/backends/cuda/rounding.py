@@ -42,10 +42,13 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
     refuses = conversion.rule.fmt.nan_code is None and conversion.source is not None
     axes = merged_axes(x.shape, x.strides, out.strides)
     contiguous = is_contiguous(axes, x.itemsize, out.itemsize)
+    # Kernels are loaded and launched on the current device, which need not be x's.
     with x.device as device:
+        # Integers are never NaN, so that their conversions need not be waited for.
         bad = cupy().zeros((), np.uint32) if refuses else None
         arguments = (x, out, np.int64(x.size), np.uint64(key), np.uint64(offset), conversion_record(conversion), bad)
         function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous), device.id)
+        # A thread has 8 elements of a block of 64, which share counters; the first block may begin before the offset.
         units = ((offset & 63) + x.size + 63) // 64 * 8
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         return bad is not None and bool(bad.get())
@@ -57,6 +60,7 @@ def _convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
     values = conversion.kind == "value"
     return (
+        # Not the CPU's float64 rounded to odd: the GPU reads float64 in wide lanes.
         ("LP_LANE", "u32" if narrow and fits_narrow_lanes(conversion.rule) else "u64"),
         ("LP_FROM", _stored(conversion.in_dtype)),
         ("LP_TO", _stored(conversion.out_dtype) if values else _codes(conversion.out_dtype)),
@@ -104,6 +108,7 @@ def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
     axes = merged_axes(codes.shape, codes.strides, out.strides)
     contiguous = is_contiguous(axes, codes.itemsize, out.itemsize)
     with codes.device as device:
+        # Codes that fill their integer cannot be too wide: nothing to wait for.
         bad = cupy().zeros((), np.uint32) if fmt.bits < 8 * codes.dtype.itemsize else None
         arguments = (codes, out, np.int64(codes.size), format_record(fmt), bad)
         function = kernel(

@@ -40,6 +40,7 @@ def expand(path: Path, folders: Sequence[Path]) -> str:
 
     def text_of(file: Path) -> str:
         if file in seen:
+            # As #pragma once would have it.
             return ""
         seen.add(file)
         text = _INCLUDE.sub(lambda line: text_of(_find(line[1], (file.parent, *folders))), file.read_text("utf-8"))

@@ -54,15 +54,17 @@ __all__ = [
 
 
 def _door(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function in the processor's default state, and what it returns where that is a prepared call."""
+    """The function, run in the processor's default state; where it returns a prepared call, that runs in it too."""
 
     @wraps(function)
     @in_default_state
     def door(*args: Any, **keywords: Any) -> Any:
+        # Products and sums are made in two steps: the call that a specification gives computes later.
         result = function(*args, **keywords)
         return in_default_state(result) if callable(result) else result
 
     return door
 
 
+# Python's floats are the processor's: a rounding direction that some library has set would change the definition.
 globals().update({name: _door(globals()[name]) for name in __all__})

@@ -25,17 +25,20 @@ SQRT_BITS = 1200  # more than twice the bits of any format here, beyond the smal
 
 def add(a: Exact, b: Exact, down: bool) -> Exact:
     """a + b. A sum of zero that is not one of two zeros of the same sign is +0, or -0 where rounding goes down."""
+    # What is finite counts for nothing beside an infinity or NaN, and as a float it might overflow.
     if not is_finite(a) or not is_finite(b):
         return (a if not is_finite(a) else 0.0) + (b if not is_finite(b) else 0.0)
     total = Fraction(a) + Fraction(b)
     if total != 0:
         return total
+    # IEEE 754, 6.3: zeros of one sign keep it, x - x is +0 except where rounding goes down.
     if is_negative(a) == is_negative(b):
         return -0.0 if is_negative(a) else 0.0
     return -0.0 if down else 0.0
 
 
 def multiply(a: float, b: float) -> Exact:
+    # IEEE's rules for zeros and infinities are the doubles' own; a Fraction has no signed zero.
     if a == 0 or b == 0 or not (math.isfinite(a) and math.isfinite(b)):
         return a * b
     return Fraction(a) * Fraction(b)
@@ -48,7 +51,10 @@ def divide(a: float, b: float) -> Exact:
 
 
 def sqrt(x: float) -> Exact:
-    """The root cut after SQRT_BITS binary places; where it goes on, a last bit below them says so."""
+    """A number that rounds to every format as the square root of x does.
+
+    It is the root cut after SQRT_BITS binary places; where the root is inexact, half of the last place is added.
+    """
     if x < 0:
         return math.nan
     if x == 0 or not math.isfinite(x):
@@ -73,6 +79,7 @@ OPERATIONS: MappingProxyType[str, Callable[..., Exact]] = MappingProxyType(
         "multiply": lambda down, a, b: multiply(a, b),
         "divide": lambda down, a, b: divide(a, b),
         "sqrt": lambda down, x: sqrt(x),
+        # The product stays a Fraction: one rounding, at the end.
         "fma": lambda down, a, b, c: add(multiply(a, b), c, down),
     }
 )
@@ -109,6 +116,7 @@ def arithmetic(
     Returns:
         The result; whether a NaN met a format without NaN; and no marks of elements left undone.
     """
+    # The reference leaves nothing undone: marks are for a backend that hands some elements on to it.
     result = np.empty(np.broadcast(*operands).shape, conversion.out_dtype) if out is None else out
     return result, fill(operation, conversion, operands, range(result.size), key, offset, result), None
 
@@ -126,6 +134,7 @@ def fill(
     given = [np.broadcast_to(x, out.shape) for x in operands]
     rule, fmt = conversion.rule, conversion.rule.fmt
     target = out.reshape(-1)
+    # Codes are written as integers, so that no dtype's own conversion rounds once more.
     codes = target if conversion.kind == "value" else target.view(fmt.code_dtype)
     bad = False
     for i in indices:
@@ -151,12 +160,15 @@ def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, offset: int
         terms: list[Exact] = (
             column if y is None else [multiply(*pair) for pair in zip(column, y[o, :, i].tolist(), strict=True)]
         )
+        # Random bits by the element's own index, so that a part of the array, with its offset, draws as it does in the
+        # whole.
         index = [offset + (o * size + k) * inner + i for k in range(size)]
         if job.kind == "kahan":
             target[o, 0, i] = kahan(column, rule, key, index)
             continue
         if job.kind == "pair":
             for k in range(size // 2):
+                # A pair has the random bits of its index among the results.
                 number = offset + (o * (size // 2) + k) * inner + i
                 target[o, k, i] = plus(column[2 * k], column[2 * k + 1], rule, key, number)
             continue
@@ -175,6 +187,7 @@ def running(terms: Sequence[Exact], rule: RoundingRule, key: int, index: Sequenc
     """The sum after every term; it starts at +0, and again before every block."""
     sums: list[float] = []
     for k, term in enumerate(terms):
+        # The first term is added to +0 as well: it may have to be rounded, and a single -0 becomes +0.
         before = sums[-1] if k % block else 0.0
         sums.append(plus(before, term, rule, key, index[k]))
     return sums
@@ -184,6 +197,7 @@ def kahan(terms: Sequence[float], rule: RoundingRule, key: int, index: Sequence[
     """Kahan's compensated sum: the correction takes out of the next term what the last addition put in too much."""
     total, correction = 0.0, 0.0
     for k, x in zip(index, terms, strict=True):
+        # Four roundings a term, and four indices: Kahan's order as published, none of its steps left out.
         term = plus(x, -correction, rule, key, 4 * k)
         new = plus(total, term, rule, key, 4 * k + 1)
         gained = plus(new, -total, rule, key, 4 * k + 2)

@@ -19,20 +19,26 @@ from lowprec.values.rounding import NEAREST_EVEN, Rounding, RoundingRule
 
 
 def quantize(task: BlockTask, x: Array, elements: Array, scales: Array) -> bool:
-    """Codes of the elements and of the scales of x into two arrays; False where only the values say how many random
-    bits it takes."""
+    """Writes the codes of x's elements and of their scales into two arrays.
+
+    Returns:
+        False, with nothing written, for random_bits="exact": how many bits that is depends on the values.
+    """
     if task.rounding.random_bits == "exact":
         return False
     fmt, values = task.fmt, _values(x)
     rule = task.rounding.rule(fmt.element)
     for block, scale_at in _blocks(x.shape, task.axis, fmt.block):
+        # Infinities and NaN do not set the scale: one of them would make zeros of the whole block.
         finite = [abs(Fraction(values.flat[i])) for i in block if math.isfinite(values.flat[i])]
         scale_code = _scale_code(task, max(finite, default=Fraction(0)))
         divisor = Fraction(fmt.scale.value_of(scale_code)) * Fraction(task.tensor)
         for i in block:
             number = float(values.flat[i])
+            # Only the scale can say NaN then; the finite elements keep their codes all the same.
             if not math.isfinite(number) and fmt.element.nan_code is None:
                 scale_code, number = fmt.scale.nan_code or 0, 0.0
+            # By the element's index in x: the axis of the blocks does not change which random bits it draws.
             code = _scaled_code(number, divisor, rule, task.key, task.offset + i)
             elements.flat[i] = _as_integer(code) if fmt.integers else code
         scales[scale_at] = scale_code
@@ -75,6 +81,7 @@ def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> b
     _check_codes(elements, fmt)
     for i, code in enumerate(elements.flat):
         value = fmt.value_of(int(code))
+        # A Fraction has no -0, infinity or NaN; a power of two changes none of these.
         plain = value == 0 or not math.isfinite(value)
         out.flat[i] = _rounded(value if plain else Fraction(value) * factor, rule)
     return True
@@ -93,6 +100,7 @@ def shared_exponent(rule: str, amax: Fraction, element: FloatFormat) -> int:
             return exponent + (amax > Fraction(2) ** exponent) - element.emax
         case "even":
             quantum = Fraction(2) ** (exponent - element.mantissa_bits)
+            # Python rounds a Fraction to the nearest integer, ties to even, exactly.
             return exponent_of(round(amax / quantum) * quantum) - element.emax
         case "rceil":
             least = exponent - element.emax
@@ -102,14 +110,16 @@ def shared_exponent(rule: str, amax: Fraction, element: FloatFormat) -> int:
 
 
 def _scale_code(task: BlockTask, amax: Fraction) -> int:
-    """The code of a block's scale."""
+    """The code of the scale of a block whose largest finite magnitude is amax (0 where it has none)."""
     fmt = task.fmt
     smallest = Fraction(fmt.scale.smallest_subnormal)
     if not fmt.power_of_two:
+        # Not below the smallest scale: a scale of 0 would lose the block.
         wanted = max(amax / (Fraction(fmt.element.max) * Fraction(task.tensor)), smallest)
         mode = Rounding("up" if task.rule == "up" else "nearest_even", overflow="saturate")
         return round_finite(wanted, mode.rule(fmt.scale))
     least = exponent_of(smallest)
+    # Zeros alone have no exponent.
     exponent = shared_exponent(task.rule, amax, fmt.element) if amax else least
     clamped = min(max(exponent, least), fmt.scale.emax)
     return round_finite(Fraction(2) ** clamped, NEAREST_EVEN.rule(fmt.scale))
@@ -135,10 +145,12 @@ def _rounded(x: Exact, rule: RoundingRule) -> float:
 
 def _as_integer(code: int) -> int:
     """A code of sign and magnitude in two's complement."""
+    # 0x80, the code of -0, becomes 0: two's complement has no -0, and its own 0x80, -2, is left unused.
     return 256 - (code & 0x7F) if code > 0x80 else code & 0x7F
 
 
 def _check_codes(codes: Array, fmt: FloatFormat, *, signed: bool = False) -> None:
+    """Raises ValueError for a code wider than the format; integers in two's complement (`signed`) fill their byte."""
     if not signed and codes.size and int(codes.max()) >= 1 << fmt.bits:
         raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
 

@@ -1,4 +1,7 @@
-"""One sum after another: chains of fused multiply-adds rounded after every group, parts summed in stages."""
+"""The definition of a sum of products: chains of fused multiply-adds, rounded after every group; parts in stages.
+
+Numbers are Python floats, that is doubles; sums are float32 values held in them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ AddGroup = Callable[[float, Sequence[float], Sequence[float]], float]
 
 @dataclass(frozen=True)
 class Element:
-    """Where an element's sum lies, for its random bits."""
+    """What the random bits of an element's sum are made of: the key, and where the element lies in the whole result."""
 
     key: int
     batch: int
@@ -44,9 +47,11 @@ def sum_bits(tag: int, bits: int, place: Element, number: int) -> int:
     More than 16 bits are the highest of a whole word (`whole_word`): then two numbers share a block, the counter ends
     in 8 * (number // 2) + lane, and the tag is the next one. Batches count modulo 2^24, rows and columns modulo 2^32.
     """
+    # Seven rounds are Crush-resistant (Salmon et al.) and take seven tenths of the time; groups draw most of the bits.
     rounds = 7 if tag == TAGS["step"] else 10
     if bits <= 16:
         lane, word, half = half_word(16 * (number & 3) + (place.column & 15))
+        # A block has 64 half-words: 16 columns times 4 numbers.
         high, head = number >> 2, tag
     else:
         lane, word = whole_word(16 * (number & 1) + (place.column & 15))
@@ -68,18 +73,22 @@ def round_sum(x: float, rule: RoundingRule | None, tag: str, place: Element, num
     random = Fraction(0)
     if rule.mode == "stochastic":
         random = Fraction(sum_bits(TAGS[tag], rule.random_bits, place, number), 1 << rule.random_bits)
+    # x is a float32, exact: this is the one rounding of its group.
     code = round_number(x, rule, random)
+    # An accumulator without NaN has no code for it: the NaN goes on, and is refused where the result is stored.
     return math.nan if code is None else rule.fmt.value_of(code)
 
 
 def exact_to_float32(terms: Sequence[float]) -> float:
     """The exact sum of doubles rounded once to float32."""
+    # Infinities and NaN as doubles add them: Fractions know neither. Products of two float32 cannot overflow a double.
     plain = sum(terms[1:], terms[0])
     if not math.isfinite(plain):
         return plain
     total = sum(Fraction(term) for term in terms)
     if total == 0:
         return plain if plain == 0.0 else 0.0  # the sign that adding in any order gives
+    # Not through the nearest double, which would round twice.
     code = round_number(_to_odd(total), _NEAREST_FLOAT32)
     assert code is not None
     return FLOAT32.value_of(code)
@@ -91,17 +100,20 @@ def _to_odd(total: Fraction) -> float:
     if Fraction(near) == total:
         return near
     other = math.nextafter(near, math.inf if total > near else -math.inf)
+    # One of two neighbouring doubles is odd; its last bit keeps it off every tie of float32.
     return near if math.frexp(near)[0] * 2.0**53 % 2.0 == 1.0 else other
 
 
 def multiply_add(a: float, b: float, c: float) -> float:
-    """float32(a * b + c), rounded once. The product of two float32 is exact in double; the sum is made odd."""
+    """a * b + c of float32 values, rounded once to float32: the exact product in double, the sum rounded to odd."""
     product = a * b
     total = product + c
     if not math.isfinite(total):
         return float32(total)
+    # Knuth's sum: `error` is exactly what the addition of doubles lost.
     part = total - product
     error = (product - (total - part)) + (c - part)
+    # Made odd, the double rounds to float32 as the exact sum does; to nearest it would round twice.
     if error != 0.0 and math.frexp(total)[0] * 2.0**53 % 2.0 == 0.0:
         total = math.nextafter(total, math.copysign(math.inf, error))
     return float32(total)
@@ -117,6 +129,7 @@ def sequential(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
 def dot4(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
     """Four products and the partial sum added exactly, then rounded once."""
     for k in range(0, len(a), 4):
+        # Exact in double, as significands have at most 11 bits here.
         products = [x * y for x, y in zip(a[k : k + 4], b[k : k + 4], strict=True)]
         partial = exact_to_float32([partial, *products])
     return partial
@@ -127,6 +140,7 @@ def pairwise(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
     for k in range(0, len(a), 4):
         pairs = []
         for i in range(k, min(k + 4, len(a)), 2):
+            # Rounded by itself: the first product of a pair has no addend to be fused with.
             pair = float32(a[i] * b[i])
             pairs.append(multiply_add(a[i + 1], b[i + 1], pair) if i + 1 < len(a) else pair)
         partial = float32(partial + float32(sum(pairs[1:], pairs[0])))
@@ -141,16 +155,19 @@ def aligned(
     least: exponents of the factors' smallest normal numbers, which their subnormal ones have too.
     """
     terms = [partial, *(x * y for x, y in zip(a, b, strict=True))]
+    # Infinities and NaN give what float arithmetic gives: they have no exponent to be aligned to.
     plain = sum(terms)
     if not math.isfinite(plain):
         return plain
     pairs = zip(a, b, strict=True)
     exponents = [exponent(x, least[0]) + exponent(y, least[1]) for x, y in pairs if x != 0 and y != 0]
+    # A zero has no exponent: a partial sum of 0 must not push small products out.
     if partial != 0:
         exponents.append(exponent(partial, FLOAT32.emin))
     if not exponents:
         return 0.0
     quantum = Fraction(2) ** (max(exponents) - bits)
+    # int cuts toward zero, every term by itself, as tensor cores were measured to do.
     total = sum(int(Fraction(term) / quantum) for term in terms) * quantum
     if abs(total) >= 2**128:
         return math.inf if total > 0 else -math.inf
@@ -168,10 +185,14 @@ ADD: dict[str, AddGroup] = {"sequential": sequential, "dot4": dot4, "pairwise": 
 
 
 def group_adder(order: Accumulation, rules: SumRules, a: FloatFormat, b: FloatFormat) -> AddGroup:
-    """How the products of a group of two formats are added."""
+    """The function that adds a group of products, by the order's adder.
+
+    a and b are the formats of the factors, whose smallest exponents the aligned adder needs.
+    """
     if order.adder != "aligned":
         return ADD[order.adder]
     assert order.aligned_bits is not None
+    # To odd before a narrower accumulator, whose own rounding then sees the exact sum and not one that was cut.
     cut = rounding_rule(FLOAT32, "toward_zero" if rules.step is None else "odd")
     return bound(aligned, bits=order.aligned_bits, least=(a.emin, b.emin), cut=cut)
 
@@ -186,7 +207,18 @@ def chain(
     first: int,
     partial: float,
 ) -> float:
-    """One part: from `partial`, rounded after every group; `first` is the number of its first group."""
+    """The sum of one part: it starts from `partial` and is rounded after every group.
+
+    Args:
+        a, b: the factors of the part's products.
+        rule: the rounding after a group; None: none.
+        group: products of a group; the last group may have fewer.
+        add: how the products of a group are added.
+        place: for the random bits.
+        first: number of the part's first group in the whole sum.
+        partial: what the chain starts from.
+    """
+    # A short last group is rounded too: once per group, whatever its length.
     for i, k in enumerate(range(0, len(a), group)):
         partial = add(partial, a[k : k + group], b[k : k + group])
         partial = round_sum(partial, rule, "step", place, first + i)
@@ -195,6 +227,7 @@ def chain(
 
 def add_ascending(parts: Sequence[float]) -> float:
     """The float32 sum of parts, in order, from the first one."""
+    # From the first part, not from 0: a single part of -0 stays -0.
     total = parts[0]
     for part in parts[1:]:
         total = float32(total + part)
@@ -218,8 +251,10 @@ def dot(
     parts = []
     for begin, end in order.parts(len(a)):
         first = place.first_group + begin // group
+        # `start` belongs to the first part alone; callers give one for a single part only.
         partial = 0.0 if begin else start
         parts.append(chain(a[begin:end], b[begin:end], rules.step, group, add, place, first, partial))
+    # Without terms the result is what the chain would have started from.
     return sum_stages(parts or [start], order, rules, place)
 
 
@@ -230,6 +265,7 @@ def sum_stages(parts: list[float], order: Accumulation, rules: SumRules, place: 
     for runs in early:
         sums = [add_ascending(parts[start:end]) for start, end in runs]
         parts = [round_sum(x, rules.step, "stage", place, number + i) for i, x in enumerate(sums)]
+        # Counted on through all stages: no two intermediate results of an element share random bits.
         number += len(parts)
     total = add_ascending(parts) if parts else 0.0
     return round_sum(total, rules.final, "output", place, 0)

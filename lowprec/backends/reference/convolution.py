@@ -52,6 +52,7 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
     sums, add = np.empty(out.shape, np.float64), _adder(windows, weight, task)
     for image, high, wide, group, column in np.ndindex(*out.shape):
         window = values[image, high, wide, :, :, group]
+        # A span counts groups, not products: a split sum is cut where it is rounded.
         terms = groups_of(window, factors[:, :, group, :, column], task.accumulation.group)[first:last]
         row = place.row + image * place.outer + high * place.inner + wide
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
@@ -93,6 +94,7 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
     first, last = task.span or (0, None)
     sums, add = np.empty(out.shape, np.float64), _adder(windows, gradient, task)
     for high, wide, group, channel, column in np.ndindex(*out.shape):
+        # Over (image, row, column) in C order: all positions are one chain, whose groups may reach into the next image.
         left = values[:, :, :, high, wide, group, channel].ravel()[first:last].tolist()
         right = factors[:, :, :, group, column].ravel()[first:last].tolist()
         row = place.row + high * place.outer + wide * place.inner + channel
@@ -117,7 +119,10 @@ def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
 
 
 def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element, add: AddGroup) -> float:
-    """One element: parts of ceil(groups / splits) groups, each rounded after every group, and their sum."""
+    """One element of a convolution: parts of ceil(groups / splits) groups, rounded after every group, and their sum.
+
+    Not `dot`: the last group of every kernel position may be short.
+    """
     order, rules = task.accumulation, task.rules
     length = max(1, ceil_div(len(groups), order.splits))
     parts = []

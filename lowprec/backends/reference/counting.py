@@ -1,4 +1,4 @@
-"""What numbers are like, what became of changes of them, and what rounding made zero, counted one by one."""
+"""Counts of special values, of lost changes and of underflows, element by element: the definition."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from lowprec.types import Array
 
+# These fix the order of additions, so that every instruction set gives the same bits. Compiled loops keep sixteen sums
+# in vectors, and decode numbers of 16 bits to float32 so many at a time.
 SUMS = 16
 SIXTEEN_AT_A_TIME = 1 << 16
 
@@ -18,12 +20,12 @@ def magnitudes(
 ) -> tuple[int, int, int, float, float]:
     """(zeros, infinite, NaN, sum of squares, largest magnitude) of numbers.
 
-    The squares are added up in sixteen sums of every sixteenth number each, and these in order; of 16-bit numbers for
-    SIXTEEN_AT_A_TIME of them, and these sums in order.
+    Sum number i of sixteen adds up the squares of the numbers i, i + 16, i + 32, ...; then the sixteen are added in
+    order. Of 16-bit numbers this is done for every SIXTEEN_AT_A_TIME of them, and the results are added in order.
 
     Args:
         x: float32, float16 or bfloat16.
-        count, step: the exponents of so many elements, a step apart and going round at the end, are counted.
+        count, step: of `count` elements, `step` apart and going round at the end, the exponents are counted.
         histogram: int64, by float32's biased exponent; they are added to it.
         factor: of all numbers, in float32.
     """
@@ -35,6 +37,7 @@ def magnitudes(
     total = sum(_squares(finite[begin : begin + piece]) for begin in range(0, len(finite), max(1, piece)))
     codes = single.view(np.uint32)
     for k in range(count):
+        # The exponent as it lies in the code needs no logarithm; subnormal numbers count with the zeros.
         histogram[codes[k * step % codes.size] >> 23 & 0xFF] += 1
     nan = sum(map(math.isnan, values))
     infinite = sum(map(math.isinf, values))
@@ -54,14 +57,14 @@ def _squares(numbers: list[float]) -> float:
 def changes(
     base: Array | None, direction: Array, scale: float, before: Array, after: Array, count: int, step: int
 ) -> tuple[int, int]:
-    """How many elements were to change, and how many of these did not.
+    """How many elements should have changed, and how many of these did not.
 
     Args:
         base, direction, scale: the change is (base - before) + scale * direction, in float64; without base the product
             alone. Arrays of float32, float16 or bfloat16, of one size. It counts where it is finite and not zero and
             what was there is finite.
-        before, after: what was there, and what is.
-        count, step: of so many elements, a step apart and going round at the end.
+        before, after: the elements before the change, and after it.
+        count, step: `count` elements are looked at, `step` apart and going round at the end.
     """
 
     def taken(x: Array) -> Any:
@@ -77,7 +80,7 @@ def changes(
 
 
 def underflows(op: str, result: Array, left: Any, right: Any, scale: float, zeros: int, count: int) -> int:
-    """How many of the zeros of a result would be finite and not zero in float64, sums in the order of their terms.
+    """How many of a sample of a result's zeros would be finite and not zero, were the result computed in float64.
 
     Args:
         op: "multiply", "divide", "scaled_add" (left + scale * right), "dot" or "reduce_sum" (of the last axis of left).
@@ -86,23 +89,25 @@ def underflows(op: str, result: Array, left: Any, right: Any, scale: float, zero
             numbers.
         scale: of a scaled_add.
         zeros: how many zeros the result has.
-        count: how many of them are computed again, spread over all of them.
+        count: how many of them, spread over all, are computed again in float64 (sums in the order of their terms).
     """
     places = np.flatnonzero(result.reshape(-1) == 0)
     found = 0
     for k in range(count):
         index = np.unravel_index(places[chosen_zero(k, zeros, count)], result.shape)
         with np.errstate(all="ignore"):
+            # NaN compares false: what is no number has not underflowed.
             found += 0 < np.abs(_ideal(op, index, left, right, scale)) < np.inf
     return found
 
 
 def chosen_zero(k: int, zeros: int, count: int) -> int:
-    """The place among the zeros of the one that is computed again as number k.
+    """Which of the `zeros` zeros is computed again as number k of `count`.
 
-    One from each of `count` runs, at places in these that have no period.
+    The zeros are cut into `count` runs; one is taken from each, at places within the runs that have no period.
     """
     first, last = k * zeros // count, (k + 1) * zeros // count
+    # Multiples of the golden ratio: equal steps could meet the same column of every row.
     turn = k * 0.6180339887498949
     return first + int((turn - int(turn)) * (last - first))
 

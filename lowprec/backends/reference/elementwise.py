@@ -22,12 +22,14 @@ from lowprec.values.outputs import into
 
 def float32(x: float) -> float:
     """The double x rounded once to float32 (a C cast: nearest-even, infinity beyond the range)."""
+    # Not struct.pack, which raises where the float32 overflows.
     return ctypes.c_float(x).value
 
 
 def divide(a: float, b: float) -> float:
     """IEEE division of doubles."""
     if b != 0.0 or math.isnan(a):
+        # Python raises for a division by zero, where IEEE gives an infinity or NaN.
         return a / b if b != 0.0 else math.nan
     return math.nan if a == 0.0 else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
@@ -37,10 +39,12 @@ def square_root(x: float) -> float:
 
 
 def larger(a: float, b: float) -> float:
+    """The maximum: NaN wins, and of equal operands (+0 and -0 too) the first."""
     return a if math.isnan(a) or not (b > a or math.isnan(b)) else b
 
 
 def smaller(a: float, b: float) -> float:
+    """The minimum: NaN wins, and of equal operands (+0 and -0 too) the first."""
     return a if math.isnan(a) or not (b < a or math.isnan(b)) else b
 
 
@@ -51,6 +55,7 @@ _OPERATIONS: MappingProxyType[str, Callable[..., float]] = MappingProxyType(
         "identity": lambda a: a,
         "negative": lambda a: -a,
         "absolute": abs,
+        # So written NaN stays NaN, and -0 becomes +0.
         "relu": lambda a: 0.0 if a <= 0.0 else a,
         "step": lambda a: 1.0 if a > 0.0 else 0.0,
         "square": lambda a: a * a,
@@ -65,6 +70,7 @@ _OPERATIONS: MappingProxyType[str, Callable[..., float]] = MappingProxyType(
         "greater": lambda a, b: 1.0 if a > b else 0.0,
         "equal": lambda a, b: 1.0 if a == b else 0.0,
         "select": lambda c, a, b: a if c != 0.0 else b,
+        # Two roundings, as the machine's multiplier and adder make them; `lowprec.scaled_add` makes one.
         "scaled_add": lambda a, b, s: a + float32(s * b),
         **FUNCTIONS,
     }
@@ -82,6 +88,7 @@ def elementwise(op: ElementwiseOp) -> Callable[..., Array]:
     def call(operands: tuple[Any, ...], key: KeyLike | None, offset: int, out: Array | None, threads: int) -> Array:
         del threads
         with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, numbers beyond float32
+            # Through float32: Python numbers are rounded to it; all else is a float32 already.
             values = [np.asarray(x).astype(np.float32).astype(np.float64) for x in operands]
         arrays = np.broadcast_arrays(*values)
         result = np.empty(arrays[0].shape, op.conversion.out_dtype)

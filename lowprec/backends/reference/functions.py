@@ -15,6 +15,7 @@ _LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits: exact times any ex
 _LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
 _TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
 _HALF_PI = float.fromhex("0x1.921fb54442d18p+0")
+# The first two have at most 32 bits: times a number of quarter turns below 2^15 they are exact.
 _HALF_PI_PARTS = tuple(
     float.fromhex(x) for x in ("0x1.921fb54400000p+0", "0x1.0b4611a600000p-34", "0x1.3198a2e037073p-69")
 )
@@ -45,6 +46,7 @@ def exp(x: float) -> float:
     """e**x; 0 for -inf, inf for inf."""
     if math.isnan(x):
         return x
+    # Clamped where float32 is 0 or infinite all the same, so that 2^k stays a normal double.
     fraction, scale = _expm1_parts(_clamp(x, -110.0, 90.0))
     return scale * fraction + scale
 
@@ -56,10 +58,12 @@ def log(x: float) -> float:
     if x == 0.0 or x == math.inf:
         return -math.inf if x == 0.0 else x
     mantissa, exponent = math.frexp(x)
+    # Near 1 the exponent is then 0 on both sides, and the small logarithm is no difference of two large terms.
     if mantissa < _SQRT_HALF:
         mantissa, exponent = mantissa * 2.0, exponent - 1
     s = (mantissa - 1.0) / (mantissa + 1.0)
     tail = 2.0 * s * _polynomial(_ATANH, s * s)
+    # The small terms are added first; the large one is exact.
     return exponent * _LN2_HIGH + (tail + exponent * _LN2_LOW)
 
 
@@ -67,7 +71,9 @@ def tanh(x: float) -> float:
     """Hyperbolic tangent, by (exp(2|x|) - 1) / (exp(2|x|) + 1) without cancellation; keeps the sign of zero."""
     if math.isnan(x):
         return x
+    # From 80 on the quotient below is 1 in double.
     fraction, scale = _expm1_parts(_clamp(2.0 * abs(x), 0.0, 80.0))
+    # Not exp(..) - 1, in which all bits of a small x cancel.
     expm1 = scale * fraction + (scale - 1.0)
     return math.copysign(expm1 / (expm1 + 2.0), x)
 
@@ -103,12 +109,14 @@ def erf(x: float) -> float:
         return x
     if abs(x) < 1.0:
         return x * _polynomial(_ERF, x * x)
+    # erfc(12) is below 2^-200: 1 - erfc is 1 from there on.
     z = _clamp(abs(x), 0.0, 12.0)
     return math.copysign(1.0 - _erfc(z, z * z), x)
 
 
 def gelu(x: float) -> float:
     """x * Phi(x) with the normal distribution function Phi (not the tanh approximation); -0 for -inf."""
+    # -inf times a distribution of 0 would be NaN; -40 times one rounds to -0.
     return x if math.isnan(x) else max(x, -40.0) * _normal_distribution(x)
 
 
@@ -124,6 +132,7 @@ def gelu_gradient(x: float) -> float:
 def _expm1_parts(x: float) -> tuple[float, float]:
     """(q, s) with exp(x) = s * (1 + q), s a power of two, |q| < 0.42; |x| <= 708."""
     k = (x * _LOG2_E + _SHIFT) - _SHIFT
+    # In two parts (Cody and Waite): a k * ln 2 that is rounded once would leave its error in r.
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
     return r * _polynomial(_EXPM1, r), math.ldexp(1.0, int(k))
 
@@ -132,12 +141,14 @@ def _erfc(z: float, square: float) -> float:
     """erfc(z) for 0 <= z <= 29, given z * z."""
     fraction, scale = _expm1_parts(max(-square, -700.0))
     t = (z - 3.75) / (z + 3.75)
+    # The fit is of exp(z^2) erfc(z) (1 + 2z), which changes little over the whole range.
     return (scale * fraction + scale) * (_polynomial(_ERFC, t) / (1.0 + 2.0 * z))
 
 
 def _normal_distribution(x: float) -> float:
     """Phi(x) = erfc(-x / sqrt(2)) / 2."""
     magnitude = _clamp(abs(x), 0.0, 40.0)
+    # Half of x squared, exact in double, and not the square of x / sqrt(2), which is rounded.
     upper = 0.5 * _erfc(magnitude * _SQRT_HALF, 0.5 * (magnitude * magnitude))
     return upper if x < 0.0 else 1.0 - upper
 
@@ -146,6 +157,7 @@ def _sine(x: float, quadrant: int) -> float:
     """sin(x + quadrant * pi / 2)."""
     if not math.isfinite(x):
         return math.nan
+    # Up to here the products with the first two parts of pi / 2 are exact (_HALF_PI_PARTS).
     turns, r = _reduce_small(x) if abs(x) <= 32768.0 else _reduce_large(x)
     turns = (turns + quadrant) & 3
     square = r * r
@@ -161,12 +173,14 @@ def _reduce_small(x: float) -> tuple[int, float]:
 
 
 def _reduce_large(x: float) -> tuple[int, float]:
-    """The same for |x| > 32768, by the bits of 2 / pi that matter (Payne and Hanek), as 128-bit integers."""
+    """As `_reduce_small`, for |x| > 32768: x times those bits of 2 / pi that matter, in integers (Payne and Hanek)."""
     mantissa, exponent = math.frexp(abs(x))
     integer, exponent = int(mantissa * 2.0**24), exponent - 24
     window = (_TWO_OVER_PI_BITS >> (256 - 126 - exponent)) & (2**128 - 1)  # 2 integer bits, 126 of fraction
+    # What falls off at the top are whole turns of 2 pi.
     product = (integer * window) & (2**128 - 1)
     high, low = product >> 64, product & (2**64 - 1)
+    # To the nearest quarter turn, so that |r| is at most pi / 4, as the polynomials need.
     turns = (high + 2**61) >> 62
     r = (float(high - (turns << 62)) * 2.0**-62 + float(low) * 2.0**-126) * _HALF_PI
     return (turns & 3, r) if x > 0.0 else (-turns & 3, -r)

@@ -11,8 +11,10 @@ from lowprec.types import Array
 def pack(bits: int, rows: int, size: int, codes: Array, out: Array) -> bool:
     """Packs rows of so many codes into out; True where a code has more bits."""
     given = codes.reshape(rows, size).tolist()
+    # Before anything is written: bits that do not fit would land in the neighbour's code.
     if any(code >> bits for row in given for code in row):
         return True
+    # A row as one long integer, its first code lowest: its bytes, little-endian, are the packed row.
     streams = (sum(code << bits * i for i, code in enumerate(row)) for row in given)
     length = ceil_div(size * bits, 8)
     packed = b"".join(stream.to_bytes(length, "little") for stream in streams)

@@ -42,6 +42,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rule
         initial: Array | None = None,
     ) -> Array:
         del threads
+        # A vector is a row or a column whose axis the result does not have, as in numpy.matmul.
         own_a, own_b = min(a.ndim, 2), min(b.ndim, 2)
         left = _values(a) if own_a == 2 else _values(a)[None, :]
         right = _values(b) if own_b == 2 else _values(b)[:, None]
@@ -52,6 +53,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rule
         right = np.broadcast_to(right, vertices + right.shape[-2:])
         result = np.empty((*vertices, left.shape[-2], right.shape[-1]), np.float64)
         shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
+        # With several parts nothing says which of them the given sums would begin.
         fits = accumulation.part_length(left.shape[-1]) >= left.shape[-1]
         start = _start(initial, rules.out_dtype, shape, len(vertices), fits).reshape(result.shape)
         places = _places(rules, key, vertices, row, column, first_group, batch)
@@ -68,7 +70,19 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rule
 
 
 def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], axes: int, fits: bool) -> Array:
-    """What the chains start from."""
+    """What the chains start from, in the result's shape: zeros, or the checked `initial`.
+
+    Args:
+        initial: as the caller gave it.
+        dtype: the result's.
+        shape: the result's.
+        axes: how many of its axes are vertex axes, of which `initial` may have fewer.
+        fits: whether the product has one part.
+
+    Raises:
+        TypeError: no array of the dtype or of float32.
+        ValueError: another shape, or a product of several parts.
+    """
     if initial is None:
         return np.zeros(shape)
     if not isinstance(initial, np.ndarray) or initial.dtype not in (np.float32, dtype):
@@ -82,7 +96,7 @@ def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], 
 
 
 def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
-    """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
+    """f(x, key, row, column, first_group, batch, out, threads): the sums over k of x (.., m, k, n)."""
     del x
     add = ADD[accumulation.adder]
 
@@ -100,6 +114,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Cal
         values = _values(x)
         vertices, (m, k, n) = values.shape[:-3], values.shape[-3:]
         result = np.empty((*vertices, m, n), np.float64)
+        # A sum is the product with ones: x * 1 is exact, so that every fused step is one rounded addition.
         ones = [1.0] * k
         for index, place in _places(rules, key, vertices, row, column, first_group, batch):
             for i in range(m):
@@ -113,7 +128,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Cal
 
 
 def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
-    """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
+    """f(x, indices, rows, key, row, column, batch, out, threads): rows of x (.., k, n) added into (.., rows, n)."""
     del x
     add = ADD[accumulation.adder]
 
@@ -136,6 +151,7 @@ def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Ca
         for line, number in enumerate(indices.tolist()):
             if not -rows <= number < rows:
                 raise IndexError(f"index {number} is out of bounds for {rows} rows")
+            # In the order in which they stand, which is the order of each row's sum; -1 is the last row, as in NumPy.
             lines[number].append(line)
         for index, place in _places(rules, key, vertices, row, column, 0, batch):
             for i, j in np.ndindex(rows, n):
@@ -148,7 +164,7 @@ def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Ca
 
 
 def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Array]:
-    """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
+    """f(parts, key, index, row, column, batch, out, threads): the sum of parts (P, .., m, n) over P, rounded once."""
     del x
 
     def call(
@@ -180,7 +196,7 @@ def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Arra
 
 
 def maximum(x: np.dtype[Any]) -> Callable[..., Array]:
-    """f(x, out, threads) for x (m, k, n)."""
+    """f(x, out, threads): the largest over k of x (m, k, n), exact; NaN wins, and +0 is larger than -0."""
     unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())
 
     def call(x: Array, out: Array | None, threads: int) -> Array:
@@ -190,6 +206,7 @@ def maximum(x: np.dtype[Any]) -> Callable[..., Array]:
         for i in range(result.shape[0]):
             for j in range(result.shape[1]):
                 terms = values[i, :, j].tolist()
+                # +0 above -0: the order of the terms must not show in the result.
                 best = max(terms, key=lambda v: (v, math.copysign(1.0, v)))
                 result[i, j] = math.nan if any(math.isnan(v) for v in terms) else best
         return stored_values(result, unrounded, out)
@@ -216,6 +233,7 @@ def _places(
     if key is None and rules.stochastic:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if batch is None:
+        # Numbered over the broadcast axes: a matrix that is used in several products draws anew in each of them.
         batch = np.arange(math.prod(vertices)).reshape(vertices)
     bits = 0 if key is None else key_value(key)
     numbers = [np.broadcast_to(np.asarray(x), vertices) for x in (batch, row, column, first_group)]
@@ -224,12 +242,18 @@ def _places(
 
 
 def stored_values(values: Array, rules: SumRules, out: Array | None) -> Array:
-    """Values on the result's grid as its storage dtype."""
+    """Values that are on the grid of the result's format, in its storage dtype.
+
+    Raises:
+        ValueError: a NaN, where the format has none.
+    """
     fmt = rules.out
     if fmt.contains(float32):
         result = np.where(np.isnan(values), np.nan, values).astype(rules.out_dtype)  # one NaN, whatever made it
     else:
         rule = rounding_rule(fmt)
+        # The values are on the grid already. This finds their codes, one for every NaN, and refuses NaN where there is
+        # none.
         codes = [round_number(float(value), rule) for value in values.ravel()]
         if any(code is None for code in codes):
             raise ValueError("a NaN arose, and the result's format has none; give out_format='float32'")

@@ -10,10 +10,11 @@ from lowprec.types import Array
 
 Words = tuple[int, int, int, int]
 MASK = 0xFFFFFFFF
+# Two tags: draws of more than 16 bits lie in their counters in another way, and must not share words with the others.
 ROUNDING, ROUNDING_WIDE = 1, 2
 
 
-@cached  # eight elements share a counter
+@cached  # the words of a counter serve eight elements, of wide draws four
 def philox(counter: Words, key: int, rounds: int = 10) -> Words:
     """Four 32-bit words from a 128-bit counter and a 64-bit key."""
     c0, c1, c2, c3 = counter
@@ -27,6 +28,8 @@ def philox(counter: Words, key: int, rounds: int = 10) -> Words:
 
 def half_word(position: int) -> tuple[int, int, int]:
     """Position 0..63 of a block -> (counter 0..7, word 0..3, half 0..1; 0 is the low half)."""
+    # In this order vectors of counters give the words of neighbouring elements without a transpose, and a GPU's thread
+    # writes whole pairs. Golden files pin it.
     return (position >> 1) & 7, 2 * ((position >> 5) & 1) + (position & 1), (position >> 4) & 1
 
 
@@ -36,7 +39,7 @@ def whole_word(position: int) -> tuple[int, int]:
 
 
 def element_bits(tag: int, bits: int, key: int, index: int) -> int:
-    """The `bits` random bits of one element: the top ones of its half-word (bits <= 16) or of its word."""
+    """The random bits of the element of an index: the top `bits` of its half-word (up to 16 bits) or of its word."""
     if bits <= 16:
         lane, word, half = half_word(index & 63)
         counter = 8 * (index >> 6) + lane
@@ -71,4 +74,5 @@ def split(key: int, i: int) -> int:
 def _derived(tag: int, key: int, n: int) -> int:
     """Words 0 and 1 of the counter (tag << 24, n low, n high, 0)."""
     low, high, _, _ = philox((tag << 24, n & MASK, n >> 32, 0), key)
+    # The key's low word first, as Random123's known-answer vectors have it.
     return high << 32 | low
