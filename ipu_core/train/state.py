@@ -171,7 +171,7 @@ def _check_alike(given: Mapping[str, Array], own: Mapping[str, Array]) -> None:
     """Refuses arrays of other names, shapes or dtypes."""
     kinds, wanted = ({name: f"{x.dtype}{list(x.shape)}" for name, x in each.items()} for each in (given, own))
     if kinds != wanted:
-        differ = [name for name in sorted(kinds | wanted) if kinds.get(name) != wanted.get(name)]
+        differ = [name for name in sorted(kinds | wanted, key=str) if kinds.get(name) != wanted.get(name)]
         told = [f"{name} is {kinds.get(name, 'missing')}, not {wanted.get(name, 'there')}" for name in differ[:3]]
         more = f", and {len(differ) - 3} more" if len(differ) > 3 else ""
         raise ValueError(f"the arrays are not those of this training step: {', '.join(told)}{more}")
