@@ -15,10 +15,13 @@ from ipu_core.engine.steps import StepAccount
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of a program and how often it runs.
+    """One step of a program and how often it runs: a compute set, a copy, a transfer or a barrier.
+
+    `cycles` and `exchanged` are of all its executions, so they add up to those of the profile. What is of one execution
+    stands in `account`, so are the figures of a step that are printed, and those in `to_json`.
 
     Attributes:
-        account: its cost, with arrays by tile.
+        account: the cost of one execution, with arrays by tile.
         count: executions in one run of the program.
     """
 
@@ -42,8 +45,8 @@ class Step:
 
     @property
     def exchanged(self) -> int:
-        """Bytes received by tiles in one execution."""
-        return self.account.gather.total + self.account.scatter.total
+        """Bytes received by tiles in all executions."""
+        return self.count * self.account.exchanged
 
     @property
     def active_tiles(self) -> int:
@@ -64,7 +67,7 @@ class Profile:
     Attributes:
         target: the chip.
         program: the program's number.
-        steps: in the order of compilation.
+        steps: those that run, each once, in the order in which the program names them first.
         memory: of the whole engine.
         measured: whether data-dependent parts count a real run (otherwise one iteration and the first option of each).
         outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
@@ -110,7 +113,7 @@ class Profile:
     @property
     def exchanged(self) -> int:
         """Bytes received by tiles in one run."""
-        return sum(step.count * step.exchanged for step in self.steps)
+        return sum(step.exchanged for step in self.steps)
 
     @property
     def loaded(self) -> int:
@@ -237,7 +240,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "compute_cycles": account.compute_cycles,
         "exchange_cycles": account.exchange_cycles,
         "sync_cycles": account.sync_cycles,
-        "exchanged": step.exchanged,
+        "exchanged": account.exchanged,
         "vertices": account.vertices,
         "active_tiles": step.active_tiles,
         "balance": step.balance,
@@ -251,7 +254,7 @@ def _heading(profile: Profile) -> str:
         f"program {profile.program} on {target.name}, {target.tiles} tiles: {profile.cycles:,} cycles = "
         f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, "
         f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
-        f"{'step':40} {'kind':8} " + " ".join(f"{name:>{width}}" for name, width in columns)
+        f"{'step, with figures of one run':40} {'kind':8} " + " ".join(f"{name:>{width}}" for name, width in columns)
     )
 
 
@@ -259,7 +262,7 @@ def _line(step: Step) -> str:
     account = step.account
     return (
         f"{step.name[:40]:40} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
-        f"{account.sync_cycles:6} {step.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
+        f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
     )
 
 

@@ -58,6 +58,11 @@ class StepAccount:
         return int(self.compute.max(initial=0))
 
     @property
+    def exchanged(self) -> int:
+        """Bytes received by tiles."""
+        return self.gather.total + self.scatter.total
+
+    @property
     def cycles(self) -> int:
         """All cycles of the step."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles

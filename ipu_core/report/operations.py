@@ -42,7 +42,7 @@ def by_operation(profile: Profile, names: Names | None = None) -> list[Operation
         key = (names or {}).get(step.name.partition(":")[0], (step.kind, step.kind))
         total = sums.setdefault(key, [0] * 6)
         cycles = account.compute_cycles, account.exchange_cycles, account.sync_cycles
-        for i, value in enumerate((1, step.cycles, *(runs * each for each in cycles), runs * step.exchanged)):
+        for i, value in enumerate((1, step.cycles, *(runs * each for each in cycles), step.exchanged)):
             total[i] += value
     found = [Operation(*key, *total) for key, total in sums.items()]
     return sorted(found, key=lambda each: -each.cycles)

@@ -65,7 +65,7 @@ def _summary(profile: Profile) -> Any:
 
 def _steps(profile: Profile) -> Any:
     columns = ("step", "kind", "runs", "cycles", "compute", "exchange", "sync", "bytes", "tiles", "balance", "vertices")
-    table = _table("execution trace", columns)
+    table = _table("steps: cycles of all runs, then figures of one run", columns)
     for step in profile.steps:
         if step.cycles:
             table.add_row(*_step_row(step))
@@ -76,7 +76,7 @@ def _step_row(step: Step) -> list[str]:
     account = step.account
     cycles = [step.cycles, account.compute_cycles, account.exchange_cycles, account.sync_cycles]
     numbers = [f"{value:,}" for value in cycles]
-    tail = [f"{step.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
+    tail = [f"{account.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
     return [step.name, step.kind, str(step.count), *numbers, *tail]
 
 

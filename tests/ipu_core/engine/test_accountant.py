@@ -117,6 +117,26 @@ def test_a_branch_that_is_said_counts_as_one_that_was_run(start: int) -> None:
     assert facts(alone.profile()) == facts(Engine(graph, branch).profile())
 
 
+def test_steps_are_listed_as_each_program_names_them_first() -> None:
+    """Also those that another program had before, and transfers, wherever these lie in time."""
+    graph = Graph(TARGET)
+    n, count = counting(graph)
+    x, y = (add_array(graph, "float32", (12,), name, temporary=False) for name in "xy")
+    one, two, three = (Sequence(*elementwise(graph, "add", [x, 1.0], y, name=name)) for name in "abc")
+    far = RemoteBuffer("far", "float32", (12,))
+    programs = [
+        Sequence(one, two, three),
+        Sequence(two, Repeat(2, Sequence(three, one)), two),
+        Sequence(RepeatWhile(three, n, one), If(n, two, count)),
+        Overlap(RemoteStore(x, far), Repeat(9, three), one),
+    ]
+    made = account(graph, programs, CONTROL)
+    names = [[step.name for step in made.profile(number).steps] for number in range(4)]
+    assert names == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["store far", "c", "a"]]
+    assert [step.count for step in made.profile(1).steps] == [2, 2, 2]
+    assert made.profile(3).outline[0] != (0, "store far")
+
+
 def test_barriers_cost_their_cycles() -> None:
     graph = Graph(TARGET)
     x = on_tile_0(graph, "float32", (4,), "x")

@@ -62,6 +62,23 @@ def test_comparison() -> None:
     assert "cycles of move & go" in printed
 
 
+def test_a_steps_cycles_and_bytes_are_of_all_its_runs_and_shown_for_one() -> None:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=200)
+    seen, once = profile(3), profile(1)
+    for three, one in zip(seen.steps, once.steps, strict=True):
+        assert (three.cycles, three.exchanged) == (3 * one.cycles, 3 * one.exchanged)
+        assert three.account.exchanged == one.exchanged > 0
+    assert seen.exchanged == sum(step.exchanged for step in seen.steps) == 3 * once.exchanged
+    each, cells = [step.exchanged for step in once.steps], [f"<td>{step.exchanged}</td>" for step in once.steps]
+    report.show(seen, console)
+    for text in (str(seen), console.file.getvalue()):
+        lines = [next(line for line in text.splitlines() if step.name in line) for step in seen.steps]
+        assert [str(number) in line.split() for number, line in zip(each, lines, strict=True)] == [True, True]
+    rows = report.to_html(seen).split("<h2>Steps")[1].split("</table>")[0].split("<tr>")[2:]
+    assert [cell in row for cell, row in zip(cells, rows, strict=True)] == [True, True]
+    assert [step["exchanged"] for step in seen.to_json()["steps"]] == each
+
+
 def test_json_holds_the_totals() -> None:
     seen = profile()
     data = json.loads(json.dumps(seen.to_json()))
