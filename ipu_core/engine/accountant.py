@@ -115,6 +115,7 @@ class _Accountant:
         self.remote: dict[p.RemoteBuffer, Variable] = {}
         self._memo = Memo(graph.target, control)
         self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
+        self._joined = graph.joined
         self._leaves: dict[ComputeSet, Leaf] = {}
 
     def tree(self, program: p.Program) -> Tree:
@@ -164,7 +165,8 @@ class _Accountant:
                 self._own(operand)
             self.groups += groups
             make = partial(self._checked, compute_set, groups)
-            self._leaves[compute_set] = self._leaf(self._memo.account(compute_set.name, groups, make))
+            step = self._memo.account(compute_set.name, groups, make)
+            self._leaves[compute_set] = self._leaf(replace(step, joined=self._joined.get(compute_set, ())))
         return self._leaves[compute_set]
 
     def _checked(self, compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> StepAccount:

@@ -39,6 +39,11 @@ class Step:
         return self.account.kind
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """Names of all that it does at once: of the compute sets that were joined to one, or its own."""
+        return self.account.joined or (self.name,)
+
+    @property
     def cycles(self) -> int:
         """Cycles of all executions."""
         return self.count * self.account.cycles
@@ -234,6 +239,7 @@ def _step_json(step: Step) -> dict[str, Any]:
     account = step.account
     return {
         "name": step.name,
+        "operations": list(step.operations),
         "kind": step.kind,
         "count": step.count,
         "cycles": account.cycles,

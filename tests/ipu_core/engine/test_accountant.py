@@ -137,6 +137,19 @@ def test_steps_are_listed_as_each_program_names_them_first() -> None:
     assert made.profile(3).outline[0] != (0, "store far")
 
 
+def test_compute_sets_that_were_joined_keep_their_names_also_where_they_cost_the_same() -> None:
+    graph = Graph(TARGET)
+    names, steps = ("ab", "cde", "fgh"), list[Program]()
+    for those in names:
+        x, *to = (add_array(graph, "float32", (12,), temporary=False) for _ in range(1 + len(those)))
+        made = [elementwise(graph, "add", [x, 1.0], y, name=name) for name, y in zip(those, to, strict=True)]
+        sets = [step.compute_set for (step,) in made if isinstance(step, Execute)]
+        steps.append(Execute(graph.join([graph.join(sets[:2]), *sets[2:]], "joined")))
+    found = account(graph, [Sequence(*steps)], CONTROL).profile().steps
+    assert [(step.name, step.operations) for step in found] == [("joined", tuple(those)) for those in names]
+    assert [len(each) for each in graph.joined.values()] == [2, 3, 3]
+
+
 def test_barriers_cost_their_cycles() -> None:
     graph = Graph(TARGET)
     x = on_tile_0(graph, "float32", (4,), "x")
