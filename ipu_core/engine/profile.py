@@ -76,6 +76,8 @@ class Profile:
         memory: of the whole engine.
         measured: whether data-dependent parts count a real run (otherwise one iteration and the first option of each).
         outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
+        runs: how many runs of another program this one is: more than 1 for a call of several training steps.
+        call: of a run that is made several at a time, the account of them all; None: each is made alone.
     """
 
     target: Target
@@ -84,6 +86,8 @@ class Profile:
     memory: MemoryAccount
     measured: bool
     outline: tuple[tuple[int, str], ...] = ()
+    runs: int = 1
+    call: "Profile | None" = None
 
     @property
     def cycles(self) -> int:
@@ -123,12 +127,28 @@ class Profile:
     @property
     def loaded(self) -> int:
         """Bytes from streaming memory to the tiles in one run."""
-        return sum(step.count * step.account.gather.total for step in self._remote)
+        return self._received("remote")
 
     @property
     def stored(self) -> int:
         """Bytes from the tiles to streaming memory in one run."""
-        return sum(step.count * int(step.account.gather.sent.sum()) for step in self._remote)
+        return self._sent("remote")
+
+    @property
+    def from_host(self) -> int:
+        """Bytes from the host to the tiles in one run."""
+        return self._received("stream")
+
+    @property
+    def to_host(self) -> int:
+        """Bytes from the tiles to the host in one run."""
+        return self._sent("stream")
+
+    def _received(self, kind: str) -> int:
+        return sum(step.exchanged for step in self.steps if step.kind == kind)
+
+    def _sent(self, kind: str) -> int:
+        return sum(step.count * int(step.account.gather.sent.sum()) for step in self.steps if step.kind == kind)
 
     @property
     def streaming_cycles(self) -> int:
@@ -186,24 +206,15 @@ class Profile:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as plain data for `json.dump`: totals, steps, memory; arrays by tile as lists."""
+        """The profile as plain data for `json.dump`: totals, steps, memory; arrays by tile as lists.
+
+        Of a call of several runs it has the totals.
+        """
         memory = self.memory
         return {
             "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
-            "program": self.program,
-            "measured": self.measured,
-            "cycles": self.cycles,
-            "compute_cycles": self.compute_cycles,
-            "exchange_cycles": self.exchange_cycles,
-            "sync_cycles": self.sync_cycles,
-            "microseconds": self.microseconds,
-            "exchanged": self.exchanged,
-            "loaded": self.loaded,
-            "stored": self.stored,
-            "streaming_cycles": self.streaming_cycles,
-            "hidden_cycles": self.hidden_cycles,
-            "tiles_cycles": self.tiles_cycles,
-            "overlap_bound": self.overlap_bound,
+            **{name: getattr(self, name) for name in _TOTALS},
+            "call": None if self.call is None else {name: getattr(self.call, name) for name in _TOTALS},
             "steps": [_step_json(step) for step in self.steps],
             "outline": [list(line) for line in self.outline],
             "bytes_in": self.bytes_in.tolist(),
@@ -227,12 +238,21 @@ class Profile:
     def __str__(self) -> str:
         rows = [
             _heading(self),
+            *(f"{name}: {words}" for name, words in call_facts(self).items()),
+            _columns(),
             *(_line(step) for step in self.steps if step.count and (step.cycles or step.account.hidden)),
             "",
             *_memory(self.memory),
             *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
         ]
         return "\n".join(rows)
+
+
+_TOTALS = (
+    "program", "runs", "measured", "cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "microseconds",
+    "exchanged", "from_host", "to_host", "loaded", "stored", "streaming_cycles", "hidden_cycles", "tiles_cycles",
+    "overlap_bound",
+)  # fmt: skip
 
 
 def _step_json(step: Step) -> dict[str, Any]:
@@ -255,13 +275,19 @@ def _step_json(step: Step) -> dict[str, Any]:
 
 def _heading(profile: Profile) -> str:
     target = profile.target
-    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
+    runs = f", {profile.runs} runs" if profile.runs > 1 else ""
+    runs = runs if profile.call is None else f", one of {profile.call.runs} runs in a call"
     return (
-        f"program {profile.program} on {target.name}, {target.tiles} tiles: {profile.cycles:,} cycles = "
+        f"program {profile.program} on {target.name}, {target.tiles} tiles{runs}: {profile.cycles:,} cycles = "
         f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, "
-        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
-        f"{'step, with figures of one run':40} {'kind':8} " + " ".join(f"{name:>{width}}" for name, width in columns)
+        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged"
     )
+
+
+def _columns() -> str:
+    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
+    named = " ".join(f"{name:>{width}}" for name, width in columns)
+    return f"{'step, with figures of one run':40} {'kind':8} {named}"
 
 
 def _line(step: Step) -> str:
@@ -281,6 +307,15 @@ def _memory(memory: MemoryAccount) -> list[str]:
         f"  by category: {parts}",
         f"  largest variables: {largest}",
     ]
+
+
+def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:
+    """What a call of several runs costs, in words by name; nothing where each run is made alone."""
+    call = profile.call
+    if call is None:
+        return {}
+    time = f"{call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged"
+    return {f"a call of {call.runs} {of}": f"{time}; {call.from_host:,} bytes from the host and {call.to_host:,} to it"}
 
 
 def streaming_facts(profile: Profile) -> dict[str, str]:

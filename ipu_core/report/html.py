@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile, streaming_facts
+from ipu_core.engine.profile import Profile, call_facts, streaming_facts
 from ipu_core.report.operations import Names, Operation, Row, by_operation, ratio, to_data
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.report.trace import Span, spans
@@ -117,12 +117,14 @@ def _step_row(step: Any) -> tuple[Any, ...]:
 def _totals(profile: Profile) -> list[tuple[str, Any]]:
     return [
         ("target", f"{profile.target.name}, {profile.target.tiles} tiles"),
+        ("runs", profile.runs),
         ("cycles", profile.cycles),
         ("microseconds", f"{profile.microseconds:,.2f}"),
         ("compute", profile.compute_cycles),
         ("exchange", profile.exchange_cycles),
         ("sync", profile.sync_cycles),
         ("bytes exchanged", profile.exchanged),
+        *call_facts(profile).items(),
         *streaming_facts(profile).items(),
     ]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step, streaming_facts
+from ipu_core.engine.profile import Profile, Step, call_facts, streaming_facts
 from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
@@ -50,6 +50,7 @@ def _summary(profile: Profile) -> Any:
     table = _table(f"program {profile.program} on {target.name}", ("", ""))
     counted = "" if profile.measured else " (data-dependent parts: one iteration, first option)"
     table.add_row("tiles, workers", f"{target.tiles:,} x {target.workers}")
+    table.add_row("runs", f"{profile.runs:,}")
     table.add_row("cycles" + counted, f"{profile.cycles:,}")
     table.add_row("time", f"{profile.microseconds:,.2f} us at {target.clock / 1e9:g} GHz")
     for name in ("compute", "exchange", "sync"):
@@ -58,7 +59,7 @@ def _summary(profile: Profile) -> Any:
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
     share = memory.peak_bytes / memory.available
     table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
-    for name, words in streaming_facts(profile).items():
+    for name, words in (call_facts(profile) | streaming_facts(profile)).items():
         table.add_row(name, words)
     return table
 
