@@ -153,8 +153,9 @@ def test_compute_sets_that_were_joined_keep_their_names_also_where_they_cost_the
 def test_barriers_cost_their_cycles() -> None:
     graph = Graph(TARGET)
     x = on_tile_0(graph, "float32", (4,), "x")
-    for made in (Sync(), AbortOnNaN(x)):
-        assert account(graph, [Repeat(3, made)], CONTROL).profile().cycles == 3 * TARGET.sync_cycles > 0
+    for made, name in ((Sync(), "sync"), (AbortOnNaN(x), "abort on NaN in x")):
+        (step,) = account(graph, [Repeat(3, made)], CONTROL).profile().steps
+        assert (step.name, step.kind, step.cycles) == (name, "sync", 3 * TARGET.sync_cycles)
     assert account(graph, [WriteUndef(x)], CONTROL).profile().cycles == 0
 
 
