@@ -6,10 +6,12 @@ from typing import Any, Self
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
+from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import planned
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.engine.accountant import account
+from ipu_core.engine.accountant import ProgramAccount, account
 from ipu_core.engine.profile import Profile
+from ipu_core.graph.tensor import Variable
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import branch_of
 from lowprec import Accumulation
@@ -23,19 +25,38 @@ class Bill:
 
     Attributes:
         plan: of the products and sums.
-        done: the account of a step.
-        skipped: that of a step whose branch chooses the old state; None: it has no branch.
+        done: the account of a step; where a call does several, of one in a call of such.
+        skipped: the same of steps whose branch chooses the old state; None: it has no branch.
     """
 
     plan: BlockPlan
     done: Profile
     skipped: Profile | None
 
-    def profile(self, renewed: bool | None) -> Profile:
-        """The account of a step that made the state new, or did not; None: of one that may still do either."""
-        if self.skipped is None or renewed is None:
+    def profile(self, renewed: bool | None, in_call: int | None = None) -> Profile:
+        """The account of a step.
+
+        Args:
+            renewed: whether it made the state new; None: it may still do either.
+            in_call: how many steps of a call of several did; None: all still may.
+        """
+        if self.skipped is None:
             return self.done
-        return replace(self.done if renewed else self.skipped, measured=True)
+        one = self.done if renewed is None else replace(self.done if renewed else self.skipped, measured=True)
+        return replace(one, call=self._call(in_call))
+
+    def _call(self, renewed: int | None) -> Profile | None:
+        """The account of a call: so many steps that made the state new, the others skipped."""
+        assert self.skipped is not None
+        all_done, none_done = self.done.call, self.skipped.call
+        if all_done is None or none_done is None or renewed is None:
+            return all_done
+        idle = {id(step.account): step.count for step in none_done.steps}
+        steps = []
+        for step in all_done.steps:
+            count = renewed * step.count + (all_done.runs - renewed) * idle.get(id(step.account), 0)
+            steps += [replace(step, count=count // all_done.runs)] if count else []
+        return replace(all_done, steps=tuple(steps), measured=True)
 
     def __copy__(self) -> Self:
         return self
@@ -66,6 +87,16 @@ def bill(
     )
     programs = lowered.programs(integer("steps_per_call", steps_per_call, 1))
     made = account(lowered.graph, programs, control or FloatingPointControl(), allow_out_of_memory=allow_out_of_memory)
+    return bill_of(lowered, made, steps_per_call)
+
+
+def bill_of(lowered: Lowered, made: ProgramAccount, steps_per_call: int) -> Bill:
+    """The bill of a step whose programs are accounted already."""
+
+    def profile(holds: Mapping[Variable, bool]) -> Profile:
+        one = made.profile(0, holds)
+        return one if steps_per_call == 1 else replace(one, call=replace(made.profile(1, holds), runs=steps_per_call))
+
     branch = branch_of(lowered.block)
-    skipped = None if branch is None else made.profile(holds={lowered.tensors[branch.flag].variable: False})
-    return Bill(lowered.plan, made.profile(), skipped)
+    flag = None if branch is None else lowered.tensors[branch.flag].variable
+    return Bill(lowered.plan, profile({}), None if flag is None else profile({flag: False}))

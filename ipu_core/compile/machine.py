@@ -1,6 +1,7 @@
 """Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -106,8 +107,14 @@ class Machine:
 
     @property
     def profile(self) -> Profile:
-        """The account of one step. It depends on the data only where a branch skips a part: then of the last step."""
-        return self.engine.profile()
+        """The account of a step, and as its `call` of a `feed_many` of several.
+
+        It depends on the data only where a branch skips a part: then of the last `feed`, and of the last `feed_many`.
+        """
+        one = self.engine.profile()
+        if self.steps_per_call == 1:
+            return one
+        return replace(one, call=replace(self.engine.profile(1), runs=self.steps_per_call))
 
     @in_default_state
     def write(self, state: Sequence[Any]) -> None:

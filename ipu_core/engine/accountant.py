@@ -24,7 +24,7 @@ from ipu_core.engine.steps import (
     account_overlap,
     account_sync,
 )
-from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While, counts_of, is_dynamic, outline
+from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While, counts_of, is_dynamic, order_of, outline
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -64,7 +64,7 @@ class ProgramAccount:
         """
         tree = self.trees[program]
         counts = counts_of(tree, len(self.steps), holds)
-        listed = tuple(Step(step, count) for step, count in zip(self.steps, counts, strict=True) if count)
+        listed = tuple(Step(self.steps[number], counts[number]) for number in order_of(tree) if counts[number])
         lines = tuple(outline(tree, [step.name for step in self.steps]))
         return Profile(self.target, program, listed, self.memory, measured or not is_dynamic(tree), lines)
 
@@ -115,6 +115,7 @@ class _Accountant:
         self.remote: dict[p.RemoteBuffer, Variable] = {}
         self._memo = Memo(graph.target, control)
         self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
+        self._joined = graph.joined
         self._leaves: dict[ComputeSet, Leaf] = {}
 
     def tree(self, program: p.Program) -> Tree:
@@ -164,7 +165,8 @@ class _Accountant:
                 self._own(operand)
             self.groups += groups
             make = partial(self._checked, compute_set, groups)
-            self._leaves[compute_set] = self._leaf(self._memo.account(compute_set.name, groups, make))
+            step = self._memo.account(compute_set.name, groups, make)
+            self._leaves[compute_set] = self._leaf(replace(step, joined=self._joined.get(compute_set, ())))
         return self._leaves[compute_set]
 
     def _checked(self, compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> StepAccount:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ipu_core.chip.arrays import aligned
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import TileRandom, WorkerState
-from ipu_core.engine.accountant import account
+from ipu_core.engine.accountant import ProgramAccount, account
 from ipu_core.engine.bind import KeyCell, view_of
 from ipu_core.engine.compile import Compiler
 from ipu_core.engine.memory import MemoryAccount
@@ -86,6 +86,11 @@ class Engine:
             "an Engine cannot be copied or pickled: make another one of the same graph and programs, "
             "and write to it what this one's read gives"
         )
+
+    @property
+    def account(self) -> ProgramAccount:
+        """What its programs cost and need."""
+        return self._account
 
     @property
     def memory(self) -> MemoryAccount:

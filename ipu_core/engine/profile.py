@@ -15,10 +15,13 @@ from ipu_core.engine.steps import StepAccount
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of a program and how often it runs.
+    """One step of a program and how often it runs: a compute set, a copy, a transfer or a barrier.
+
+    `cycles` and `exchanged` are of all its executions, so they add up to those of the profile. What is of one execution
+    stands in `account`, so are the figures of a step that are printed, and those in `to_json`.
 
     Attributes:
-        account: its cost, with arrays by tile.
+        account: the cost of one execution, with arrays by tile.
         count: executions in one run of the program.
     """
 
@@ -36,14 +39,19 @@ class Step:
         return self.account.kind
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """Names of all that it does at once: of the compute sets that were joined to one, or its own."""
+        return self.account.joined or (self.name,)
+
+    @property
     def cycles(self) -> int:
         """Cycles of all executions."""
         return self.count * self.account.cycles
 
     @property
     def exchanged(self) -> int:
-        """Bytes received by tiles in one execution."""
-        return self.account.gather.total + self.account.scatter.total
+        """Bytes received by tiles in all executions."""
+        return self.count * self.account.exchanged
 
     @property
     def active_tiles(self) -> int:
@@ -64,10 +72,12 @@ class Profile:
     Attributes:
         target: the chip.
         program: the program's number.
-        steps: in the order of compilation.
+        steps: those that run, each once, in the order in which the program names them first.
         memory: of the whole engine.
         measured: whether data-dependent parts count a real run (otherwise one iteration and the first option of each).
         outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
+        runs: how many runs of another program this one is: more than 1 for a call of several training steps.
+        call: of a run that is made several at a time, the account of them all; None: each is made alone.
     """
 
     target: Target
@@ -76,6 +86,8 @@ class Profile:
     memory: MemoryAccount
     measured: bool
     outline: tuple[tuple[int, str], ...] = ()
+    runs: int = 1
+    call: "Profile | None" = None
 
     @property
     def cycles(self) -> int:
@@ -110,17 +122,33 @@ class Profile:
     @property
     def exchanged(self) -> int:
         """Bytes received by tiles in one run."""
-        return sum(step.count * step.exchanged for step in self.steps)
+        return sum(step.exchanged for step in self.steps)
 
     @property
     def loaded(self) -> int:
         """Bytes from streaming memory to the tiles in one run."""
-        return sum(step.count * step.account.gather.total for step in self._remote)
+        return self._received("remote")
 
     @property
     def stored(self) -> int:
         """Bytes from the tiles to streaming memory in one run."""
-        return sum(step.count * int(step.account.gather.sent.sum()) for step in self._remote)
+        return self._sent("remote")
+
+    @property
+    def from_host(self) -> int:
+        """Bytes from the host to the tiles in one run."""
+        return self._received("stream")
+
+    @property
+    def to_host(self) -> int:
+        """Bytes from the tiles to the host in one run."""
+        return self._sent("stream")
+
+    def _received(self, kind: str) -> int:
+        return sum(step.exchanged for step in self.steps if step.kind == kind)
+
+    def _sent(self, kind: str) -> int:
+        return sum(step.count * int(step.account.gather.sent.sum()) for step in self.steps if step.kind == kind)
 
     @property
     def streaming_cycles(self) -> int:
@@ -178,24 +206,15 @@ class Profile:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as plain data for `json.dump`: totals, steps, memory; arrays by tile as lists."""
+        """The profile as plain data for `json.dump`: totals, steps, memory; arrays by tile as lists.
+
+        Of a call of several runs it has the totals.
+        """
         memory = self.memory
         return {
             "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
-            "program": self.program,
-            "measured": self.measured,
-            "cycles": self.cycles,
-            "compute_cycles": self.compute_cycles,
-            "exchange_cycles": self.exchange_cycles,
-            "sync_cycles": self.sync_cycles,
-            "microseconds": self.microseconds,
-            "exchanged": self.exchanged,
-            "loaded": self.loaded,
-            "stored": self.stored,
-            "streaming_cycles": self.streaming_cycles,
-            "hidden_cycles": self.hidden_cycles,
-            "tiles_cycles": self.tiles_cycles,
-            "overlap_bound": self.overlap_bound,
+            **{name: getattr(self, name) for name in _TOTALS},
+            "call": None if self.call is None else {name: getattr(self.call, name) for name in _TOTALS},
             "steps": [_step_json(step) for step in self.steps],
             "outline": [list(line) for line in self.outline],
             "bytes_in": self.bytes_in.tolist(),
@@ -219,6 +238,8 @@ class Profile:
     def __str__(self) -> str:
         rows = [
             _heading(self),
+            *(f"{name}: {words}" for name, words in call_facts(self).items()),
+            _columns(),
             *(_line(step) for step in self.steps if step.count and (step.cycles or step.account.hidden)),
             "",
             *_memory(self.memory),
@@ -227,17 +248,25 @@ class Profile:
         return "\n".join(rows)
 
 
+_TOTALS = (
+    "program", "runs", "measured", "cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "microseconds",
+    "exchanged", "from_host", "to_host", "loaded", "stored", "streaming_cycles", "hidden_cycles", "tiles_cycles",
+    "overlap_bound",
+)  # fmt: skip
+
+
 def _step_json(step: Step) -> dict[str, Any]:
     account = step.account
     return {
         "name": step.name,
+        "operations": list(step.operations),
         "kind": step.kind,
         "count": step.count,
         "cycles": account.cycles,
         "compute_cycles": account.compute_cycles,
         "exchange_cycles": account.exchange_cycles,
         "sync_cycles": account.sync_cycles,
-        "exchanged": step.exchanged,
+        "exchanged": account.exchanged,
         "vertices": account.vertices,
         "active_tiles": step.active_tiles,
         "balance": step.balance,
@@ -246,20 +275,26 @@ def _step_json(step: Step) -> dict[str, Any]:
 
 def _heading(profile: Profile) -> str:
     target = profile.target
-    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
+    runs = f", {profile.runs} runs" if profile.runs > 1 else ""
+    runs = runs if profile.call is None else f", one of {profile.call.runs} runs in a call"
     return (
-        f"program {profile.program} on {target.name}, {target.tiles} tiles: {profile.cycles:,} cycles = "
+        f"program {profile.program} on {target.name}, {target.tiles} tiles{runs}: {profile.cycles:,} cycles = "
         f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, "
-        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
-        f"{'step':40} {'kind':8} " + " ".join(f"{name:>{width}}" for name, width in columns)
+        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged"
     )
+
+
+def _columns() -> str:
+    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
+    named = " ".join(f"{name:>{width}}" for name, width in columns)
+    return f"{'step, with figures of one run':40} {'kind':8} {named}"
 
 
 def _line(step: Step) -> str:
     account = step.account
     return (
         f"{step.name[:40]:40} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
-        f"{account.sync_cycles:6} {step.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
+        f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
     )
 
 
@@ -272,6 +307,15 @@ def _memory(memory: MemoryAccount) -> list[str]:
         f"  by category: {parts}",
         f"  largest variables: {largest}",
     ]
+
+
+def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:
+    """What a call of several runs costs, in words by name; nothing where each run is made alone."""
+    call = profile.call
+    if call is None:
+        return {}
+    time = f"{call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged"
+    return {f"a call of {call.runs} {of}": f"{time}; {call.from_host:,} bytes from the host and {call.to_host:,} to it"}
 
 
 def streaming_facts(profile: Profile) -> dict[str, str]:

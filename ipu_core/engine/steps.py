@@ -36,6 +36,7 @@ class StepAccount:
         reads, writes: the variables it accesses; `defines` are written in full, whatever they held before.
         vertices: how many ran.
         hidden: cycles of a transfer that passed beside other steps and are in none of the other figures.
+        joined: names of the compute sets of which it was made; none: it is one of its own.
     """
 
     name: str
@@ -51,11 +52,17 @@ class StepAccount:
     defines: frozenset[Variable]
     vertices: int = 0
     hidden: int = 0
+    joined: tuple[str, ...] = ()
 
     @property
     def compute_cycles(self) -> int:
         """Cycles of the slowest tile."""
         return int(self.compute.max(initial=0))
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes received by tiles."""
+        return self.gather.total + self.scatter.total
 
     @property
     def cycles(self) -> int:

@@ -107,6 +107,22 @@ def outline(tree: Tree, names: Sequence[str], depth: int = 0) -> list[tuple[int,
             return lines
 
 
+def order_of(tree: Tree) -> list[int]:
+    """The steps of a program, each once, in the order in which the program names them first."""
+    match tree:
+        case Leaf(step):
+            return [step]
+        case Interleaved(given=parts) | Series(parts):
+            found = [step for part in parts for step in order_of(part)]
+        case Repeated(_, body):
+            return order_of(body)
+        case While():
+            found = [*order_of(tree.condition), *order_of(tree.body)]
+        case Choice():
+            found = [step for option in tree.options for step in order_of(option)]
+    return list(dict.fromkeys(found))
+
+
 def counts_of(tree: Tree, steps: int, holds: Mapping[Variable, bool]) -> list[int]:
     """How often each step runs in one run of the program.
 

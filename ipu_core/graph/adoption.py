@@ -37,6 +37,8 @@ def adopt(
             if moved:
                 variable.move(tiles)
             graph.variables.append(variable)
+    for compute_set, called in other.joined.items():
+        graph.joined[compute_set] = tuple(f"{name}.{each}" for each in called)
     for compute_set in other.compute_sets:
         compute_set.number, compute_set.name = len(graph.compute_sets), f"{name}.{compute_set.name}"
         compute_set.groups = [

@@ -29,6 +29,11 @@ class Graph:
 
     Args:
         target: the chip, or its name.
+
+    Attributes:
+        variables, compute_sets: all there are, in order.
+        operations: numbers for vertices that are given none.
+        joined: by compute set that was made of several, what these were called.
     """
 
     def __init__(self, target: Target | str = "gc200") -> None:
@@ -37,6 +42,7 @@ class Graph:
         self.variables: list[Variable] = []
         self.compute_sets: list[ComputeSet] = []
         self.operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
+        self.joined: dict[ComputeSet, tuple[str, ...]] = {}
 
     def add_variable(self, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = False) -> Tensor:
         """Adds a variable and returns it as a tensor. It starts at zero and lies on no tile yet.
@@ -178,6 +184,7 @@ class Graph:
             expect(ComputeSet, compute_set=each)
         first: ComputeSet = given[0]
         others: list[ComputeSet] = given[1:]
+        self.joined[first] = tuple(called for each in given for called in self.joined.pop(each, (each.name,)))
         for other in others:
             first.groups += other.groups
             first.singles += other.singles

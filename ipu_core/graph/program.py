@@ -193,14 +193,14 @@ class If:
 
 @dataclass(frozen=True, eq=False)
 class Switch:
-    """Runs the case that the one-element `control` names, else `default`."""
+    """Runs the case that the one-element `control`, an int32 or uint32, names, else `default`."""
 
     control: Tensor
     cases: Mapping[int, "Program"]
     default: "Program" = field(default_factory=Sequence)
 
     def __post_init__(self) -> None:
-        _check_scalar("Switch", self.control)
+        _check_number("Switch", self.control)
         if not isinstance(self.cases, Mapping):
             raise TypeError(f"Switch: cases must be a dict from numbers to programs, not {shown(self.cases)}")
         for value, case in self.cases.items():
@@ -328,10 +328,16 @@ def _check_scalar(what: str, tensor: Tensor) -> None:
         raise ValueError(f"{what} needs a tensor of one element, not shape {tensor.shape} of {tensor.variable}")
 
 
+def _check_number(what: str, tensor: Tensor) -> None:
+    _check_scalar(what, tensor)
+    if (name := _format_name(tensor.format)) not in ("int32", "uint32"):
+        raise ValueError(f"{what} needs a whole number, an int32 or uint32, not {name} of {tensor.variable}")
+
+
 def _check_remote(what: str, buffer: RemoteBuffer, tensor: Tensor, entry: int | Tensor) -> None:
     expect(RemoteBuffer, buffer=buffer)
     _check_transfer(f"{what} {buffer.name!r}", tensor, buffer.format, buffer.shape)
     if isinstance(entry, Tensor):
-        _check_scalar(what, entry)
+        _check_number(f"{what} {buffer.name!r}: entry", entry)
     elif not 0 <= integer(f"{what} {buffer.name!r}: entry", entry) < buffer.entries:
         raise ValueError(f"{what} {buffer.name!r}: entry {entry} is outside 0..{buffer.entries - 1}")

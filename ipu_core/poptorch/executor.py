@@ -112,7 +112,8 @@ class PoplarExecutor(ABC):
         Raises:
             ValueError: it is not compiled, or runs on the direct engine, which has no account.
         """
-        return self._account().cycles * self.options.device_iterations
+        one = self._account()
+        return one.cycles * self.options.device_iterations if one.call is None else one.call.cycles
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """Least, most and mean modelled seconds of an iteration, which are the same.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile, streaming_facts
+from ipu_core.engine.profile import Profile, call_facts, streaming_facts
 from ipu_core.report.operations import Names, Operation, Row, by_operation, ratio, to_data
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.report.trace import Span, spans
@@ -50,7 +50,7 @@ def to_html(profile: Profile, title: str = "profile", names: Names | None = None
         _picture(profile),
         "<h2>By role and operation</h2>",
         table(_OPERATION_COLUMNS, (_operation_row(each, profile.cycles) for each in by_operation(profile, names))),
-        "<h2>Steps</h2>",
+        "<h2>Steps, with figures of one run each</h2>",
         table(_STEP_COLUMNS, (_step_row(step) for step in profile.steps if step.cycles)),
         _folded("The program as a tree", f"<pre>{_outline(profile)}</pre>"),
         "<h2>Memory by tile</h2>",
@@ -111,18 +111,20 @@ _STEP_COLUMNS: Final = ("step", "kind", "runs", "compute", "exchange", "sync", "
 def _step_row(step: Any) -> tuple[Any, ...]:
     account = step.account
     cycles = (account.compute_cycles, account.exchange_cycles, account.sync_cycles)
-    return (step.name, step.kind, step.count, *cycles, step.exchanged, step.active_tiles, f"{step.balance:.2f}")
+    return (step.name, step.kind, step.count, *cycles, account.exchanged, step.active_tiles, f"{step.balance:.2f}")
 
 
 def _totals(profile: Profile) -> list[tuple[str, Any]]:
     return [
         ("target", f"{profile.target.name}, {profile.target.tiles} tiles"),
+        ("runs", profile.runs),
         ("cycles", profile.cycles),
         ("microseconds", f"{profile.microseconds:,.2f}"),
         ("compute", profile.compute_cycles),
         ("exchange", profile.exchange_cycles),
         ("sync", profile.sync_cycles),
         ("bytes exchanged", profile.exchanged),
+        *call_facts(profile).items(),
         *streaming_facts(profile).items(),
     ]
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ipu_core.engine.profile import Profile
+from ipu_core.engine.profile import Profile, Step
 
 Names = Mapping[str, tuple[str, str]]
-"""The role and the operation of steps by label, which a step's name begins with, up to a colon."""
+"""The role and the operation by label: a step's whole name, or what it begins with, up to a colon."""
 
 
 class Operation(NamedTuple):
@@ -32,17 +32,19 @@ class Operation(NamedTuple):
 def by_operation(profile: Profile, names: Names | None = None) -> list[Operation]:
     """The operations of a profile, the longest first.
 
+    A step that does several at once (`Step.operations`) has one account, of which no share is any one's: where their
+    roles or operations differ, it counts for all of these together, such as the role "forward, grad_input".
+
     Args:
         profile: of any program.
-        names: of its steps; those without one count by their kind, such as copy.
+        names: of its steps; those without one count by their kind, such as copy. The longest label that fits counts.
     """
     sums: dict[tuple[str, str], list[int]] = {}
     for step in profile.steps:
         account, runs = step.account, step.count
-        key = (names or {}).get(step.name.partition(":")[0], (step.kind, step.kind))
-        total = sums.setdefault(key, [0] * 6)
+        total = sums.setdefault(_key(step, names or {}), [0] * 6)
         cycles = account.compute_cycles, account.exchange_cycles, account.sync_cycles
-        for i, value in enumerate((1, step.cycles, *(runs * each for each in cycles), runs * step.exchanged)):
+        for i, value in enumerate((1, step.cycles, *(runs * each for each in cycles), step.exchanged)):
             total[i] += value
     found = [Operation(*key, *total) for key, total in sums.items()]
     return sorted(found, key=lambda each: -each.cycles)
@@ -50,7 +52,22 @@ def by_operation(profile: Profile, names: Names | None = None) -> list[Operation
 
 def step_names(profile: Profile) -> Names:
     """Every step an operation of its own, by its name."""
-    return {step.name.partition(":")[0]: (step.name.partition(":")[0],) * 2 for step in profile.steps}
+    return {step.name: (step.name, step.name) for step in profile.steps}
+
+
+def _key(step: Step, names: Names) -> tuple[str, str]:
+    """The role and the operation of a step, or all of them that it has."""
+    own = (step.name,) if step.name in names else step.operations
+    found = [_named(name, names) or (step.kind, step.kind) for name in own]
+    roles, operations = (", ".join(sorted(set(side))) for side in zip(*found, strict=True))
+    return roles, operations
+
+
+def _named(name: str, names: Names) -> tuple[str, str] | None:
+    """What the longest label says that a name begins with."""
+    while name not in names and ":" in name:
+        name = name.rpartition(":")[0]
+    return names.get(name)
 
 
 def to_data(profile: Profile, names: Names | None = None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step, streaming_facts
+from ipu_core.engine.profile import Profile, Step, call_facts, streaming_facts
 from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
@@ -50,6 +50,7 @@ def _summary(profile: Profile) -> Any:
     table = _table(f"program {profile.program} on {target.name}", ("", ""))
     counted = "" if profile.measured else " (data-dependent parts: one iteration, first option)"
     table.add_row("tiles, workers", f"{target.tiles:,} x {target.workers}")
+    table.add_row("runs", f"{profile.runs:,}")
     table.add_row("cycles" + counted, f"{profile.cycles:,}")
     table.add_row("time", f"{profile.microseconds:,.2f} us at {target.clock / 1e9:g} GHz")
     for name in ("compute", "exchange", "sync"):
@@ -58,14 +59,14 @@ def _summary(profile: Profile) -> Any:
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
     share = memory.peak_bytes / memory.available
     table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
-    for name, words in streaming_facts(profile).items():
+    for name, words in (call_facts(profile) | streaming_facts(profile)).items():
         table.add_row(name, words)
     return table
 
 
 def _steps(profile: Profile) -> Any:
     columns = ("step", "kind", "runs", "cycles", "compute", "exchange", "sync", "bytes", "tiles", "balance", "vertices")
-    table = _table("execution trace", columns)
+    table = _table("steps: cycles of all runs, then figures of one run", columns)
     for step in profile.steps:
         if step.cycles:
             table.add_row(*_step_row(step))
@@ -76,7 +77,7 @@ def _step_row(step: Step) -> list[str]:
     account = step.account
     cycles = [step.cycles, account.compute_cycles, account.exchange_cycles, account.sync_cycles]
     numbers = [f"{value:,}" for value in cycles]
-    tail = [f"{step.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
+    tail = [f"{account.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
     return [step.name, step.kind, str(step.count), *numbers, *tail]
 
 

@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 
 def spans(profile: Profile) -> list[Span]:
-    """The spans of the steps in compiled order, each step as often as it runs, up to a limit."""
+    """The spans of the steps in their order, each step as often as it runs, up to a limit."""
     found: list[Span] = []
     now = 0
     for number, step in enumerate(profile.steps):

@@ -9,7 +9,7 @@ from ipu_core.chip.target import Target
 from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.diagnose.precision_table import WIDTH, precision_table
 from ipu_core.diagnose.watch import Record
-from ipu_core.engine.profile import Profile
+from ipu_core.engine.profile import Profile, call_facts
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.precision.precision import Precision
@@ -78,8 +78,12 @@ class Reports:
 
     @property
     def profile(self) -> Profile | None:
-        """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return self._stepper.runner.profile
+        """The machine's account of the last step: cycles, memory, exchange; None on the direct engine.
+
+        With `steps_per_call` its `call` is the account of as many last steps in one call. Before these steps both are
+        of such that are not skipped.
+        """
+        return self._stepper.profile
 
     @property
     def watched(self) -> Record | None:
@@ -112,6 +116,7 @@ class Reports:
                 f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
                 f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
             )
+            lines += [f"  {name}: {words}" for name, words in call_facts(profile, "steps").items()]
         return "\n".join(lines)
 
     @in_default_state

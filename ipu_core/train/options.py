@@ -221,7 +221,8 @@ class Execution:
             as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
             where that is not enough.
         steps_per_call: Steps that `TrainLoop.run` does in one call of the machine, without the host, where so many are
-            left; callbacks are called after each call, with its last loss.
+            left; callbacks are called after each call, with its last loss. The profile is that of one step, and its
+            `call` that of so many.
 
     Raises:
         ValueError, TypeError: a field out of range or of another kind, or an unknown name.

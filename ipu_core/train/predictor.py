@@ -153,7 +153,8 @@ class Predictor:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one prediction; None on the direct engine."""
-        return self._runner.profile
+        bill = self._runner.bill
+        return None if bill is None else bill.profile(None)
 
 
 def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRule, key: Key, *arguments: Any) -> Any:

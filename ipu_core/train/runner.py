@@ -13,7 +13,6 @@ from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.run.execute import Executable, Observer
 from lowprec import Accumulation, Key
@@ -38,8 +37,7 @@ class Runner:
         bill: That of the same step, made before; None: it is made here.
 
     Attributes:
-        renewed: Whether the last step made the state new; None: there was none.
-        bill: The tiles' account; None where vertices run, which have their own, and on the direct engine.
+        bill: The tiles' account; None on the direct engine.
 
     Raises:
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
@@ -64,11 +62,12 @@ class Runner:
         self._how: dict[str, Any] = {"overlap": overlap, "share": share, "steps_per_call": steps_per_call}
         tiles = engine == "tiles"
         self._vertices = tiles and (random is not None or control.traps)
-        self.bill: Bill | None = None
+        self.bill = bill if tiles else None
         if tiles and not self._vertices:
             self.bill = bill or bills.bill(block, target, accumulations, control, **self._how)
-        self.renewed: bool | None = None
         self._prepare()
+        if self._machine is not None:
+            self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)
 
     def _prepare(self) -> None:
         self._machine: Machine | None = None
@@ -85,17 +84,9 @@ class Runner:
         return Executable(self._block, self._accumulations, self._control)
 
     @property
-    def profile(self) -> Profile | None:
-        """The tiles' account of the last step, before any of one that is not skipped; None on the direct engine."""
-        if self._machine is not None:
-            return self._machine.profile
-        return None if self.bill is None else self.bill.profile(self.renewed)
-
-    @property
     def plan(self) -> BlockPlan | None:
         """Where the sums lie on the tiles; None on the direct engine."""
-        made = self._machine or self.bill
-        return None if made is None else made.plan
+        return None if self.bill is None else self.bill.plan
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name not in ("executable", "_machine", "_runs")}
@@ -144,16 +135,11 @@ class Runner:
             if observer is not None:
                 self.rehearse(inputs, key, observer, among)
             return self._machine.feed(inputs, key)
-        outputs = self.executable.feed(inputs, key, observer, among)
-        self.renewed = self.executable.renewed
-        return outputs
+        return self.executable.feed(inputs, key, observer, among)
 
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several steps in one call of the machine, step i with key.fold_in(first + i)."""
-        outputs = self._runs.feed_many(inputs, key, first)
-        if self._machine is None:
-            self.renewed = self.executable.renewed
-        return outputs
+        return self._runs.feed_many(inputs, key, first)
 
     def rehearse(
         self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int] | None = None

@@ -15,6 +15,7 @@ from typing import Any
 from ipu_core.compile.bill import Bill
 from ipu_core.diagnose.finite import cause, check_choice, in_words
 from ipu_core.diagnose.watch.watch import Watching
+from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array
 from ipu_core.ir.bodies import branch_of
@@ -150,6 +151,18 @@ class Stepper:
         """What tells it from other trainings."""
         return identity_of(self.prepared.planned, self.steps.key)
 
+    @property
+    def profile(self) -> Profile | None:
+        """The tiles' account of the last step, and where a call does several, of as many last steps in one call.
+
+        Before them, of steps that are not skipped. None on the direct engine.
+        """
+        if (bill := self.runner.bill) is None:
+            return None
+        count, calls = self.steps.step, self.prepared.planned.execution.steps_per_call
+        renewed = [not self.steps.skips(step) for step in range(max(0, count - calls), count)]
+        return bill.profile(renewed[-1] if renewed else None, sum(renewed) if len(renewed) == calls else None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Stepper, (self.prepared, self.state, self.watching, self.cause)
 
@@ -158,9 +171,7 @@ class Stepper:
         self.runner.write([state.leaves[name] for name in self.names])
         if state.drawn:
             self.runner.draw_on(state.drawn)
-        self.steps = steps = state.steps
-        skipped = bool(steps.skipped) and steps.skipped[-1].step == steps.step - 1
-        self.runner.renewed = None if steps.step == 0 or steps.scale is None else not skipped
+        self.steps = state.steps
 
     def checked(self, state: State) -> State:
         """A state of this training at another time; see `State.resumed` for what is refused."""

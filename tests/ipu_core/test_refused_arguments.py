@@ -34,6 +34,11 @@ def _foreign(program: Callable[[ipu_core.Graph], Any]) -> Callable[[], Any]:
     return lambda: ipu_core.Engine(one, program(other))
 
 
+def _number(fmt: str) -> ipu_core.Tensor:
+    """A tensor of one element, called "n"."""
+    return graphs()[0].add_variable(fmt, (), "n")
+
+
 def _constant(value: float) -> Callable[[], Any]:
     return lambda: graphs()[0].add_constant("int32", [value])
 
@@ -79,6 +84,16 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: ipu_core.If(1, ipu_core.Sequence()), TypeError, "If needs a Tensor of one element, not 1"),  # type: ignore[arg-type]
     "a case that is no program": (
         lambda: ipu_core.Switch(Parts().flag, {0: 1}), TypeError, "1 is no program"),  # type: ignore[dict-item]
+    **{f"a switch on a {kind}": (
+        lambda kind=kind: ipu_core.Switch(_number(kind), {1: ipu_core.Sequence()}), ValueError,
+        f"Switch needs a whole number, an int32 or uint32, not {kind} of n:{kind}")
+       for kind in ("float32", "float16", "float8_e4m3", "bool")},
+    "a load from a part of an entry": (
+        lambda: ipu_core.RemoteLoad((p := Parts()).buffer, p.to, _number("float32")), ValueError,
+        r"RemoteLoad '\w+': entry needs a whole number, an int32 or uint32, not float32 of n"),
+    "a store to a part of an entry": (
+        lambda: ipu_core.RemoteStore((p := Parts()).to, p.buffer, _number("float32")), ValueError,
+        r"RemoteStore '\w+': entry needs a whole number, an int32 or uint32, not float32 of n"),
     "a stream of one length": (
         lambda: ipu_core.DataStream("s", "float32", 3), TypeError, "shape must be a sequence of integers, not 3"),  # type: ignore[arg-type]
     "no entries": (

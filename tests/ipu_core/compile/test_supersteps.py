@@ -166,6 +166,7 @@ def test_sums_of_one_shape_take_the_time_of_the_slowest_tile_of_all() -> None:
     assert len(executes[0]) == len(executes[1]) + 1
     both = next(each for each in executes[1] if each.name.endswith(": and 1 more"))
     first, second, *_ = executes[0]
+    assert both.joined == (first.name, second.name)
     np.testing.assert_array_equal(both.compute, first.compute + second.compute)  # on each tile, one after the other
     assert both.vertices == first.vertices + second.vertices
     assert both.sync_cycles == first.sync_cycles == second.sync_cycles

@@ -117,11 +117,45 @@ def test_a_branch_that_is_said_counts_as_one_that_was_run(start: int) -> None:
     assert facts(alone.profile()) == facts(Engine(graph, branch).profile())
 
 
+def test_steps_are_listed_as_each_program_names_them_first() -> None:
+    """Also those that another program had before, and transfers, wherever these lie in time."""
+    graph = Graph(TARGET)
+    n, count = counting(graph)
+    x, y = (add_array(graph, "float32", (12,), name, temporary=False) for name in "xy")
+    one, two, three = (Sequence(*elementwise(graph, "add", [x, 1.0], y, name=name)) for name in "abc")
+    far = RemoteBuffer("far", "float32", (12,))
+    programs = [
+        Sequence(one, two, three),
+        Sequence(two, Repeat(2, Sequence(three, one)), two),
+        Sequence(RepeatWhile(three, n, one), If(n, two, count)),
+        Overlap(RemoteStore(x, far), Repeat(9, three), one),
+    ]
+    made = account(graph, programs, CONTROL)
+    names = [[step.name for step in made.profile(number).steps] for number in range(4)]
+    assert names == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["store far", "c", "a"]]
+    assert [step.count for step in made.profile(1).steps] == [2, 2, 2]
+    assert made.profile(3).outline[0] != (0, "store far")
+
+
+def test_compute_sets_that_were_joined_keep_their_names_also_where_they_cost_the_same() -> None:
+    graph = Graph(TARGET)
+    names, steps = ("ab", "cde", "fgh"), list[Program]()
+    for those in names:
+        x, *to = (add_array(graph, "float32", (12,), temporary=False) for _ in range(1 + len(those)))
+        made = [elementwise(graph, "add", [x, 1.0], y, name=name) for name, y in zip(those, to, strict=True)]
+        sets = [step.compute_set for (step,) in made if isinstance(step, Execute)]
+        steps.append(Execute(graph.join([graph.join(sets[:2]), *sets[2:]], "joined")))
+    found = account(graph, [Sequence(*steps)], CONTROL).profile().steps
+    assert [(step.name, step.operations) for step in found] == [("joined", tuple(those)) for those in names]
+    assert [len(each) for each in graph.joined.values()] == [2, 3, 3]
+
+
 def test_barriers_cost_their_cycles() -> None:
     graph = Graph(TARGET)
     x = on_tile_0(graph, "float32", (4,), "x")
-    for made in (Sync(), AbortOnNaN(x)):
-        assert account(graph, [Repeat(3, made)], CONTROL).profile().cycles == 3 * TARGET.sync_cycles > 0
+    for made, name in ((Sync(), "sync"), (AbortOnNaN(x), "abort on NaN in x")):
+        (step,) = account(graph, [Repeat(3, made)], CONTROL).profile().steps
+        assert (step.name, step.kind, step.cycles) == (name, "sync", 3 * TARGET.sync_cycles)
     assert account(graph, [WriteUndef(x)], CONTROL).profile().cycles == 0
 
 

@@ -19,7 +19,7 @@ def test_tiles_numbers_and_names_become_those_of_the_graph() -> None:
     graph, other = Graph(Target("gc200", tiles=9)), Graph(Target("gc200", tiles=2))
     here, there, own = add(graph, "here", [7, 3]), add(other, "there", [0, 1]), add(other, "own", [1, 0])
     graph.add_compute_set("first")
-    draw = other.add_compute_set("draw")
+    draw = other.join([other.add_compute_set("draw"), other.add_compute_set("more")])
     other.add_vertices(draw, Draw, [0, 1, 1], {"out": own[:3, None]}, operation=17)
     instead = {there.variable: here.variable}
     adopt(graph, other, np.array([7, 3]), instead=instead, name="taken", operation=5)
@@ -27,6 +27,7 @@ def test_tiles_numbers_and_names_become_those_of_the_graph() -> None:
     assert graph.variables[1] is own.variable
     assert (own.variable.name, draw.name, draw.number) == ("taken.own", "taken.draw", 1)
     np.testing.assert_array_equal(own.variable.mapping.tiles, [3, 7])
+    assert graph.joined == {draw: ("taken.draw", "taken.more")}
     (group,) = draw.groups
     assert (group.operation, group.within) == (17, 5)
     np.testing.assert_array_equal(group.tiles, [7, 3, 3])

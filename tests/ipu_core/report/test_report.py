@@ -13,7 +13,7 @@ from ipu_core import report
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
-from ipu_core.report.operations import Operation, ratio, read_data, side_by_side
+from ipu_core.report.operations import Operation, ratio, read_data, side_by_side, step_names
 from tests.examples import first
 from tests.ipu_core.browser import check_page
 
@@ -60,6 +60,23 @@ def test_comparison() -> None:
     printed = console.file.getvalue()
     assert "2.000" in printed
     assert "cycles of move & go" in printed
+
+
+def test_a_steps_cycles_and_bytes_are_of_all_its_runs_and_shown_for_one() -> None:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=200)
+    seen, once = profile(3), profile(1)
+    for three, one in zip(seen.steps, once.steps, strict=True):
+        assert (three.cycles, three.exchanged) == (3 * one.cycles, 3 * one.exchanged)
+        assert three.account.exchanged == one.exchanged > 0
+    assert seen.exchanged == sum(step.exchanged for step in seen.steps) == 3 * once.exchanged
+    each, cells = [step.exchanged for step in once.steps], [f"<td>{step.exchanged}</td>" for step in once.steps]
+    report.show(seen, console)
+    for text in (str(seen), console.file.getvalue()):
+        lines = [next(line for line in text.splitlines() if step.name in line) for step in seen.steps]
+        assert [str(number) in line.split() for number, line in zip(each, lines, strict=True)] == [True, True]
+    rows = report.to_html(seen).split("<h2>Steps")[1].split("</table>")[0].split("<tr>")[2:]
+    assert [cell in row for cell, row in zip(cells, rows, strict=True)] == [True, True]
+    assert [step["exchanged"] for step in seen.to_json()["steps"]] == each
 
 
 def test_json_holds_the_totals() -> None:
@@ -138,6 +155,48 @@ def test_operations_add_up_to_the_profile() -> None:
         seen.compute_cycles, seen.exchange_cycles, seen.sync_cycles,
     ]  # fmt: skip
     assert [each.label for each in found if each.role == "copy"] == ["copy"]
+
+
+def labelled(*names: str, joined: int = 0) -> Profile:
+    """One compute set of each name, those of the last `joined` at once."""
+    graph = Graph(Target("gc200", tiles=6))
+    sets = []
+    for name in names:
+        x, y = (graph.add_variable("float32", (4, 5)) for _ in "xy")
+        graph.set_tile_mapping(x, 4)
+        graph.set_tile_mapping(y, 5)
+        sets.append(graph.add_compute_set(name))
+        graph.add_vertices(sets[-1], Move, [0, 1, 2, 3], {"x": x, "y": y})
+    if joined:
+        sets[-joined:] = [graph.join(sets[-joined:], f"{names[-joined]}: and {joined - 1} more")]
+    return Engine(graph, Sequence(*map(Execute, sets))).profile()
+
+
+def test_names_with_colons_are_found_by_the_longest_label_that_fits() -> None:
+    seen = labelled("a:b.dot.1", "a:b.dot.1: choice", "a:b: c.add.2", "a.neg.3: new: x", "d:e")
+    names = {"a:b.dot.1": ("forward", "dot"), "a:b: c.add.2": ("forward", "add"), "a.neg.3": ("update", "neg"),
+             "a": ("wrong", "wrong")}  # fmt: skip
+    found = {each.label: (each.steps, each.cycles) for each in report.by_operation(seen, names)}
+    each = seen.cycles // 5
+    assert found == {"forward dot": (2, 2 * each), "forward add": (1, each), "update neg": (1, each),
+                     "execute": (1, each)}  # fmt: skip
+    own = report.by_operation(seen, step_names(seen))
+    assert sorted(each.label for each in own) == sorted(step.name for step in seen.steps)
+
+
+def test_a_step_of_several_operations_counts_for_all_of_them_together() -> None:
+    names = {"x": ("forward", "add"), "y": ("forward", "add"), "z": ("update", "add"), "w": ("backward", "square")}
+    for those, label in ((("x", "y"), "forward add"), (("z", "y", "x"), "forward, update add"),
+                         (("y", "z"), "forward, update add"), (("w", "x: again"), "backward, forward add, square"),
+                         (("x", "other"), "execute, forward add, execute")):  # fmt: skip
+        seen = labelled("w", *those, joined=len(those))
+        assert seen.steps[1].name == f"{those[0]}: and {len(those) - 1} more"
+        assert seen.steps[1].operations == those
+        assert [step["operations"] for step in seen.to_json()["steps"]] == [["w"], list(those)]
+        found = {each.label: each.cycles for each in report.by_operation(seen, names)}
+        assert found == {"backward square": seen.steps[0].cycles, label: seen.steps[1].cycles}
+        own = report.by_operation(seen, step_names(seen))
+        assert {each.label for each in own} == {step.name for step in seen.steps}
 
 
 WHOLE = {

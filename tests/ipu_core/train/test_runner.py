@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused_on_tiles_alone() -> None:
     small = Target("gc200", tiles=1, tile_memory=2000)
     with pytest.raises(OutOfTileMemory):
         Runner(block, small, orders, FloatingPointControl(), "tiles")
-    assert Runner(block, small, orders, FloatingPointControl(), "direct").profile is None
+    assert Runner(block, small, orders, FloatingPointControl(), "direct").bill is None
 
 
 @pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")

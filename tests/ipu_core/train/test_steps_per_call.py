@@ -3,18 +3,22 @@
 import copy
 import itertools
 import signal
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ipu_core import report
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.compile.machine import Machine
+from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException
 from ipu_core.train.callbacks import Evaluate
 from ipu_core.train.optim import Lamb
 from ipu_core.train.schedules import Polynomial
 from ipu_core.train.state import Steps
+from tests.ipu_core.engine.test_accountant import facts
 from tests.ipu_core.train.test_loop import SMALL, batches, bits, loop
 from tests.ipu_core.train.test_loss_scale import spoilt
 
@@ -60,8 +64,83 @@ def test_a_call_is_accounted_as_its_steps() -> None:
     assert made.profile.cycles == one.cycles
     alone = loop("mlperf-bert", "tiles").profile
     assert alone is not None
-    assert alone.cycles == one.cycles
+    assert (alone.cycles, alone.call, alone.runs) == (one.cycles, None, 1)
+    for each in (made.profile, machine.profile):
+        call = each.call
+        assert call is not None
+        assert (each.runs, call.runs, call.call) == (1, 5, None)
+        assert facts(call) == {**facts(five), "runs": 5}
+        assert (call.from_host, call.to_host) == (5 * alone.from_host, 5 * alone.to_host)
+        assert (alone.from_host, alone.to_host) == (16 * 20 * 4 + 16 * 4 + 4, 4)  # x, labels and rate; loss
     assert alone.memory.always_bytes == one.memory.always_bytes
+
+
+SCALED: dict[str, Any] = {"loss_scale": 64.0, "precision": "fp16.16/stochastic", "engine": "tiles"}
+SPOILT = [(), (4,), (9, 11), (12, 13, 14, 15), (19,), (20,)]
+"""Steps that are skipped, call by call."""
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
+@pytest.mark.parametrize("more", [{}, {"random": "hardware"}], ids=["bill", "vertices"])
+def test_a_call_is_accounted_as_its_steps_of_which_some_are_skipped(more: dict[str, Any]) -> None:
+    made, single = loop(**SCALED, **more, steps_per_call=4), loop(**SCALED, **more)
+    first = profile(made)
+    assert first.call is not None
+    assert (first.call.measured, first.call.cycles) == (False, 4 * first.cycles)
+    told: list[Profile] = []
+    for number, at in enumerate(SPOILT):
+        given = [
+            batches(step) if step not in at else spoilt(step, at=step) for step in range(4 * number, 4 * number + 4)
+        ]
+        for batch in given:
+            single.train(batch)
+            told.append(profile(single))
+        made.run(given, 4)
+        assert [s.step for s in made.skipped if s.step >= 4 * number] == list(at)
+        of_one = {**profile(made).to_json(), "call": None, "memory": told[-1].to_json()["memory"]}
+        assert of_one == told[-1].to_json()
+        check_call(made, told[-4:])
+        if (machine := made._runner._machine) is not None:
+            assert facts(profile(made).call) == {**facts(machine.engine.profile(1)), "runs": 4}
+    made.run(batches, 2)  # one by one
+    for step in range(made.step - 2, made.step):
+        single.train(batches(step))
+        told.append(profile(single))
+    assert profile(made).to_json()["cycles"] == told[-1].cycles
+    check_call(made, told[-4:])
+    check_call(copy.deepcopy(made), told[-4:])
+
+
+def check_call(made: Any, steps: list[Profile]) -> None:
+    """The account of a call, against those of its steps."""
+    call, counts = profile(made).call, Counter[str]()
+    assert call is not None
+    assert (call.measured, call.runs) == (True, 4)
+    for one in steps:
+        counts.update({step.name: step.count for step in one.steps})
+    assert {step.name: step.count for step in call.steps} == counts
+    for figure in ("cycles", "compute_cycles", "exchanged", "from_host", "to_host", "loaded"):
+        assert getattr(call, figure) == sum(getattr(one, figure) for one in steps)
+    words = (
+        f"a call of 4 {{}}: {call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged; "
+    )
+    words += f"{call.from_host:,} bytes from the host and {call.to_host:,} to it"
+    assert words.format("steps") in str(made)
+    assert words.format("runs") in str(profile(made))
+    assert ", one of 4 runs in a call: " in str(profile(made))
+    assert " tiles, 4 runs: " in str(call)
+    page = report.to_html(profile(made))
+    assert "<td>a call of 4 runs</td><td>" + words.partition(": ")[2] in page
+    assert "<td>runs</td><td>4</td>" in report.to_html(call)
+    data = profile(made).to_json()
+    assert (data["runs"], data["call"]["runs"], data["call"]["cycles"]) == (1, 4, call.cycles)
+    assert data["call"]["from_host"] == call.from_host
+
+
+def profile(made: Any) -> Profile:
+    found: Profile | None = made.profile
+    assert found is not None
+    return found
 
 
 def test_copies_and_restored_runs_go_on() -> None:
