@@ -50,7 +50,7 @@ class OneHot(Codelet):
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
-        return cost.elementwise(target, "equal", elements, 4)
+        return cost.elementwise(target, "equal", elements, 4)  # bytes of an int32 label
 
 
 def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list[Execute]:
@@ -88,6 +88,7 @@ def pad(
         interior: zeros between two elements of each.
         name: of the copy.
     """
+    # filled whole and then written over: the zeros between elements are no blocks of the layout
     zeros = fill(graph, out, 0.0, name=f"{name}: zeros")
     if not x.size:
         return [*zeros]
@@ -109,6 +110,7 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
         return []
     compute_set = graph.add_compute_set(name)
     layout = linear_layout(graph.target, out.shape)
+    # an axis of stride 0: every column compares the same label, without a copy of it
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
     columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
     numbers = _pieces_of_array(layout, columns)

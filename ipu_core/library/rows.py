@@ -34,7 +34,7 @@ class TopIndices(Codelet):
 
     def scratch(self, target: Target) -> Any:
         """A heap of values and indices per worker."""
-        return target.workers * 8 * self.out.shape[-1]
+        return target.workers * 8 * self.out.shape[-1]  # bytes of a float32 value and an int32 index
 
 
 class TakeAlong(Codelet):
@@ -124,6 +124,7 @@ def put_along(
     """
     if not out.size:
         return []
+    # summed in float32 and rounded once: many updates of one index add no roundings
     total = out if is_float32(out) else add_array(graph, "float32", out.shape, f"{name}: total")
     programs = _along(graph, PutAlong, {"indices": indices, "updates": updates, "out": total}, name)
     if total is not out:

@@ -38,6 +38,7 @@ class Gather(Codelet):
         """Copies rows; an index outside all rows is an error."""
         places, here = tile.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
         self.out[..., here, :] = self.table[..., places[here], :]
+        # `Choose` never takes these rows; they are written so that memory holds the same in every run
         self.out[..., ~here, :] = 0
 
     def cycles(self, target: Target) -> Any:
@@ -46,7 +47,7 @@ class Gather(Codelet):
 
 
 class Choose(Codelet):
-    """For every index the row that its run of the table has, of what all the runs looked up."""
+    """Of what all runs looked up for an index, the row of the run that the index lies in."""
 
     supervisor = True
     found = Input(None, ndim=3)
@@ -86,7 +87,7 @@ class ScatterAdd(Codelet):
 
 
 class _Cut(NamedTuple):
-    """Tiles that share columns: each has so many from its own on, the first tile's being `first`."""
+    """Tiles that share columns: tile i of `tiles` has the columns from first + i * columns on."""
 
     first: int
     tiles: npt.NDArray[np.int64]
@@ -106,8 +107,8 @@ class _Cut(NamedTuple):
 def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
     """Adds out = table[indices] along the first axis. Tiles share the columns.
 
-    Of a large table with many more rows than there are indices, tiles look up what is in their runs of the rows; then
-    it is chosen, index by index, which run's row it is.
+    In a large table with at least twice as many rows as there are indices, each tile looks all indices up in its run of
+    the rows; then, index by index, the row of the right run is chosen.
 
     Args:
         graph: where.
@@ -123,12 +124,14 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
         return []
     rows, flat, result = table.reshape(len(table), -1), indices.reshape(-1), out.reshape(indices.size, -1)
     cuts = _column_cuts(graph.target, rows.shape[1])
+    # each run gives a row for every index: of few rows that is more than half of the table, and nothing is won
     each = _rows_each(graph.target, rows, cuts) if 2 * flat.size <= len(rows) else len(rows)
     if each >= len(rows):
         return _look_up(graph, rows, flat, [cut.of(result)[None] for cut in cuts], cuts, each, name)
     found = [_found(graph, result, cuts, cut, ceil_div(len(rows), each), f"{name}: found") for cut in cuts]
     programs = _look_up(graph, rows, flat, found, cuts, each, name)
     compute_set = graph.add_compute_set(f"{name}: choice")
+    # as many tiles choose as looked up, each for a share of the indices
     share, params = ceil_div(flat.size, len(found[0])), {"each": each, "rows": len(rows)}
     for number, top in enumerate(range(0, flat.size, share)):
         some = slice(top, top + share)
@@ -150,7 +153,7 @@ def _found(graph: Graph, result: Tensor, cuts: Sequence[_Cut], cut: _Cut, runs: 
 def _look_up(
     graph: Graph, rows: Tensor, indices: Tensor, found: Sequence[Tensor], cuts: Sequence[_Cut], each: int, name: str
 ) -> list[Execute]:
-    """Adds what runs of so many rows have for the indices: for each cut (runs, tiles, indices, columns)."""
+    """Adds the look-ups in runs of `each` rows; `found` has (runs, tiles, indices, columns) for each cut."""
     compute_set = graph.add_compute_set(name)
     for cut, places in zip(cuts, found, strict=True):
         for number in range(len(places)):
@@ -218,6 +221,7 @@ def scatter_add(
 
 def _column_cuts(target: Target, columns: int) -> list[_Cut]:
     """An even cut and a short last one."""
+    # at least a 64-bit vector of float32: fewer columns cost a worker as much
     each = max(cost.width(4), ceil_div(columns, target.tiles))
     whole, rest = divmod(columns, each)
     found = [_Cut(0, np.arange(whole), each)] if whole else []
@@ -236,5 +240,6 @@ def _across(cuts: Sequence[_Cut]) -> int:
 def _rows_each(target: Target, table: Tensor, cuts: Sequence[_Cut]) -> int:
     """The rows that a tile takes: all, or as few as make them a small part of its memory, as far as there are tiles."""
     rows = len(table)
+    # runs that hold no more than the share; the cuts need that many tiles each
     small = ceil_div(rows * cuts[0].columns * table.dtype.itemsize, target.tile_memory // SHARE)
     return ceil_div(rows, max(1, min(small, target.tiles // _across(cuts))))

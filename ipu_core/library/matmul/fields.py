@@ -36,6 +36,7 @@ def group_cuts(grid: Geometry, group: TurnGroup) -> GroupCuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
     parts, rows, columns, _ = group
     batch = grid.batch.size
+    # with a batch every part is a group of its own, so one of the two axes is enough
     first = ("k", parts.runs, parts.step) if batch == 1 else ("b", batch, 1)
     vertex = (first, ("m", rows.runs, rows.step), ("n", columns.runs, columns.step))
     own = {axis: (segment.start, segment.length) for axis, segment in zip("kmn", group[:3], strict=True)}
@@ -49,7 +50,7 @@ def field(tensor: Tensor, letters: str, cuts: GroupCuts, own: str) -> Tensor:
     """
     strides = dict(zip(letters, tensor.strides, strict=True))
     offset = tensor.offset + sum(cuts.own[axis][0] * stride for axis, stride in strides.items())
-    outer = tuple(step * strides.get(axis, 0) for axis, _, step in cuts.vertex)
+    outer = tuple(step * strides.get(axis, 0) for axis, _, step in cuts.vertex)  # 0: they share it
     lengths = tuple(cuts.own[axis][1] for axis in own)
     return Tensor(tensor.variable, offset, cuts.shape + lengths, outer + tuple(strides[axis] for axis in own))
 
@@ -70,7 +71,7 @@ def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
 
 
 def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
-    """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
+    """Where the vertices' blocks lie in the whole product: arrays over the vertex axes (1 where all agree)."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
     for letter in "mnkb":
@@ -83,7 +84,7 @@ def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments pushed together without gaps, as they lie in an array that holds one turn only."""
+    """The segments moved up to each other without gaps, as they lie in an array that holds one turn only."""
     result, at = [], 0
     for segment in segments:
         result.append(Segment(segment.first, segment.runs, at, segment.length, segment.length))
@@ -159,9 +160,11 @@ def hold_piece(
     batch, axis, depth = (0, 1, 2) if side == "a" else (0, 2, 1)
     stride = tensor.strides[axis]
     shape = (tensor.shape[batch], others, segment.runs, segment.length, tensor.shape[depth])
+    # stride 0: the copy gives each of the others the same piece
     strides = (tensor.strides[batch], 0, segment.step * stride, stride, tensor.strides[depth])
     source = Tensor(tensor.variable, tensor.offset + segment.start * stride, shape, strides)
     held = graph.add_variable(tensor.format, shape, name, temporary=True)
+    # a tile holds the k's of its own parts alone, not the whole depth
     part_borders = np.array(
         [*(grid.spans[p][0] for p in range(0, len(grid.spans), grid.parts.block)), grid.spans[-1][1]]
     )
