@@ -31,18 +31,21 @@ class PoplarExecutor(ABC):
 
     def __init__(self, model: Any, options: Options | None) -> None:
         torch = optional("torch", extra="torch")
+        # wrapped twice, as scripts do that train and then infer with what trainingModel gave
         model = vars(model)["model"] if isinstance(model, PoplarExecutor) else model
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {shown(model)}")
         options = Options() if options is None else options
         expect(Options, options=options)
         self.model: Any = model
+        # a copy, so that the caller's options may still be changed for another model
         self.options = options.clone().fixed()
         self._attached, self._settings = False, dict[str, Any]()
 
     def __getattr__(self, name: str) -> Any:
         if name in MODEL_NOT_HERE:
             raise AttributeError(f"{name} is not here: {MODEL_NOT_HERE[name]}")
+        # before __init__ has run (copy, pickle) there is no module to ask: asking it would recurse without end
         if name.startswith("_") or name == "model":
             raise AttributeError(name)
         return getattr(self.model, name)
@@ -112,6 +115,7 @@ class PoplarExecutor(ABC):
         Raises:
             ValueError: it is not compiled, or runs on the direct engine, which has no account.
         """
+        # the account is of one iteration: all iterations of a call run the same program
         return self._account().cycles * self.options.device_iterations
 
     def getComputeLatency(self) -> tuple[float, float, float]:
@@ -134,6 +138,7 @@ class PoplarExecutor(ABC):
 
     def _batches(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """The inputs of a call, iteration by iteration, without what is no tensor."""
+        # settings must have names, or the capture refuses them; tensors alone stay a tuple
         by_name = bool(named) or any(isinstance(x, PLAIN) for x in inputs)
         batch = plain(
             dict(inspect.signature(self.model.forward).bind(*inputs, **named).arguments) if by_name else inputs
@@ -141,12 +146,14 @@ class PoplarExecutor(ABC):
         leaves, tree = flatten(batch)
         names = paths(tree)
         settings = {name: x for name, x in zip(names, leaves, strict=True) if isinstance(x, PLAIN)}
+        # what was captured knows the settings as constants: others would be ignored in silence
         if self.isCompiled() and settings != self._settings:
             raise ValueError(f"the model was compiled with {self._settings or 'no settings'}, not with "
                              f"{settings or 'none'}: destroy() it first")  # fmt: skip
         self._settings = settings
         options = self.options
         rows = {np.shape(x)[:1] for x in leaves if not isinstance(x, PLAIN)}
+        # with one micro-batch in all nothing is cut, and inputs may differ in rows
         if options.combined > 1 and not all(given and given[0] % options.combined == 0 for given in rows):
             raise ValueError(
                 f"inputs of {sorted(rows)} rows cannot be cut into deviceIterations({options.device_iterations}) x "

@@ -125,6 +125,7 @@ class _TensorLocations(_Group):
     def setWeightLocation(self, location: TensorLocationSettings) -> Self:
         """Where weights lie between steps."""
         expect(TensorLocationSettings, location=location)
+        # a copy: the caller may set up one object and pass it on, changed, for the moments
         return self._set(weights=copy.copy(location))
 
     def setOptimizerLocation(self, location: TensorLocationSettings) -> Self:
@@ -148,6 +149,7 @@ class _TensorLocations(_Group):
         """
         for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
             if where is not None and not where.on_chip:
+                # tensors of two elements and more, which is Graphcore's own threshold
                 yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
 
 
@@ -223,6 +225,7 @@ class Options(_Group):
     def randomSeed(self, random_seed: int) -> Self:
         """The seed of everything random here, and of torch's generator, as in PopTorch."""
         check_integer("randomSeed", random_seed)
+        # the loader's order and the module's first weights are torch's; PopTorch sets both
         optional("torch", extra="torch").manual_seed(random_seed)
         return self._set(random_seed=int(random_seed))
 
@@ -247,6 +250,7 @@ class Options(_Group):
 
     def fixed(self) -> Self:
         """Itself, never to be changed again."""
+        # the groups too, which a script may hold by themselves
         for part in (self._training, self._precision, self._locations, self):
             part._fixed = True
         return self
@@ -260,5 +264,6 @@ class Options(_Group):
 def _clone(options: Options) -> Options:
     new = copy.deepcopy(options)
     for part in (new._training, new._precision, new._locations, new):
+        # past the guard, which would refuse it
         object.__setattr__(part, "_fixed", False)
     return new

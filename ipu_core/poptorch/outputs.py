@@ -36,6 +36,7 @@ class LossWithOutputs:
         self.model, self._count, self._total = model, count, total
         self._mode = OutputMode.Final if mode == OutputMode.Default else mode
         nodes = model.exported.graph.graph.output_node().args[0]
+        # the outputs stand behind the loss, at the end of what the graph gives
         self.values = [node.meta["val"] for node in nodes[len(nodes) - self._tree.leaves :]]
         if any(not x.is_floating_point() for x in self.values):
             raise ValueError(
@@ -61,8 +62,10 @@ class LossWithOutputs:
         """A step's batch, with the places that its micro-batches write to."""
         if self._count == 1:
             return {"batch": batch}
+        # row i is micro-batch i's: a batch is cut along its first axis, and so is this
         places = np.eye(self._count, dtype=np.float32)
         if not self._every:
+            # a column of the identity keeps the last micro-batch, of ones the sum
             places = places[:, -1:] if self._mode == OutputMode.Final else np.ones((self._count, 1), np.float32)
         return {"batch": batch, "places": places}
 
@@ -74,6 +77,7 @@ class LossWithOutputs:
         made = [self._placed(x, batch.get("places")) for x in flatten(outputs)[0]]
         if self._total and self._count > 1:
             with scope(loss, family="loss"):
+                # the loop averages gradients over micro-batches; the loss times their number makes it their sum
                 loss = elementwise("multiply", loss, float(self._count))
         return loss, {"buffers": {name: slots[name].read() for name in state["buffers"]}, "outputs": made}
 
@@ -81,12 +85,14 @@ class LossWithOutputs:
         if places is None:
             return x
         if not self._every:
+            # a choice, not a product: an infinite output times 0 would be NaN in another one's place
             return where(places.reshape((1,) * len(x.shape)), x, 0.0)
         row = places.reshape((self._count,) + (1,) * len(x.shape))
         return where(row, x.reshape((1, *x.shape)), 0.0)
 
     def read(self, state: Mapping[str, Any]) -> list[list[Array]]:
         """The outputs of a step: of each micro-batch, or the one that is the sum or the last."""
+        # the loop averaged this state, too: all but one of the summands were zeros
         arrays = [np.asarray(x, np.float32) * np.float32(self._count) for x in state["outputs"]]
         if self._every:
             return [[x[number] for x in arrays] for number in range(self._count)]
