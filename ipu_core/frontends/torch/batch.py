@@ -45,6 +45,7 @@ class BatchLayout(NamedTuple):
         batch = plain(batch)
         leaves, tree = flatten(batch)
         for name, leaf in zip(paths(tree), leaves, strict=True):
+            # the graph holds the setting of the capture as a constant: another value would be ignored in silence
             if isinstance(leaf, PLAIN) and (name not in (bound := self.names()) or bound[name] != leaf):
                 known = f"{bound[name]!r}" if name in bound else "nothing"
                 raise ValueError(f"{name}={shown(leaf)} in a batch: {known} was bound when the module was captured")
@@ -65,8 +66,10 @@ def plain(batch: Any) -> Any:
         return {name: plain(part) for name, part in batch.items()}
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: plain(getattr(batch, field.name)) for field in dataclasses.fields(batch)}
+    # named tuples take their parts one by one, not as one iterable
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(plain, batch))
+    # subclasses of list and tuple are left alone: `flatten` refuses what it does not know
     return type(batch)(map(plain, batch)) if type(batch) in (list, tuple) else batch
 
 

@@ -54,6 +54,7 @@ class Captured:
 
     def __post_init__(self) -> None:
         tensors = self.exported.tensors
+        # frozen parameters are constants of the trace: no gradient is computed for them
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self.trained(name)]
         params = {self.owners[name]: as_float32(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self.laid(name, array) for name, array in params.items()})
@@ -61,6 +62,7 @@ class Captured:
         object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
         if self.inference:
             buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
+            # in eval mode all statistics are read, and a Predictor takes trained ones
             carried = [name for name in buffers if tensors[name].is_floating_point()]
         object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
 
@@ -82,6 +84,7 @@ class Captured:
         """For every parameter the first name of the same tensor."""
         first: dict[int, str] = {}
         return {
+            # tied weights are one tensor under several names; trained apart they would drift
             name: first.setdefault(id(self.exported.tensors[name]), name)
             for kind, name in self.exported.inputs
             if kind == "parameter"
@@ -94,6 +97,7 @@ class Captured:
         found: dict[str, set[tuple[int, ...]]] = {}
         for node, (kind, name) in zip(nodes, self.exported.inputs, strict=True):
             if kind == "parameter":
+                # an embedding tied to a linear layer has two uses, and stays as torch has it
                 uses = {WEIGHTS.get(name_of(user), ()) if user.args[1:2] == (node,) else () for user in node.users}
                 found.setdefault(self.owners[name], set()).update(uses)
         return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
@@ -109,11 +113,12 @@ class Captured:
 
     @cached_property
     def _traced(self) -> tuple[Block, list[str], dict[str, Array]]:
-        """The loss alone, the buffers of floats that a step writes to, and by how much it counts up those of integers.
+        """The traced loss, the names of the float buffers that a step writes to, and the increments of integer ones.
 
         Raises:
             NotCovered: operations that have no counterpart, and integers that a step changes otherwise.
         """
+        # which buffers a step writes to is known once it ran: it is traced once without a state
         floats, counters = list[str](), dict[str, Array]()
 
         def look(params: Any, leaves: Any) -> Value:
@@ -123,6 +128,7 @@ class Captured:
                     floats.append(name)
                 elif slot.written:
                     new = slot.read()
+                    # traced once, an integer is a constant of the step: right only where it counts
                     refuse_counters(self.exported.graph, [own for _, own in self.exported.inputs], [name])
                     counters[name] = as_array(new) - as_array(self.exported.tensors[name])
             return result
@@ -152,6 +158,7 @@ class Captured:
             ValueError: a batch of other shapes than the example; training without the running statistics that it has.
         """
         *state, batch = rest
+        # without a state the statistics would stay as they were, in silence
         if not (state or self.inference or self.state is None):
             raise ValueError(f"{self.__name__} has statistics that training updates: give model_state=model.state, too")
         leaves = flatten(batch)[0]
@@ -196,11 +203,13 @@ class Captured:
             elif kind == "parameter" and self.trained(name):
                 owner = self.owners[name]
                 order = self._layouts.get(owner)
+                # torch's operations see torch's axes; the transposition cancels with the one that linear layers make
                 weight = params[owner] if order is None else transpose(params[owner], inverse(order))
                 inputs.append(Slot(weight, fixed=WRITTEN[kind]))
             else:
                 tensor = self.exported.tensors[name]
                 fixed = WRITTEN["inference" if self.inference and tensor.is_floating_point() else kind]
+                # a clone: operations in place on constants are done by torch, and would write to the module
                 inputs.append(Slot(state[name] if name in state else tensor.detach().clone(), fixed=fixed))
                 if kind == "buffer":
                     buffers[name] = inputs[-1]

@@ -29,6 +29,7 @@ class ModuleSnapshot:
         tensors = [x for _, table in self._tables for x in table.values() if x is not None]
         self._grads = [(x, x.grad) for x in tensors if x.requires_grad]
         self._numbers = [(x, x.detach().clone()) for x in tensors] if numbers else []
+        # torch captures its own draws as operations; of other generators' it sees the numbers alone
         self._states = [(source, source.read()) for source in sources(module)]
         self._drawn = torch.get_rng_state()
 
@@ -65,11 +66,13 @@ class ModuleSnapshot:
     def rewind(self) -> None:
         """Makes all as it was but the layers' attributes."""
         for table, before in self._tables:
+            # a buffer that was replaced is the old tensor again, not its copy
             table.clear()
             table.update(before)
         for x, grad in self._grads:
             x.grad = grad
         for x, before in self._numbers:
+            # a copy would change the tensor's version, by which others notice writes
             if not same_bits(self._torch, x, before):
                 x.data.copy_(before)
         for source, state in self._states:
@@ -102,6 +105,7 @@ def in_mode(modules: list[Any], training: bool) -> Iterator[None]:
     """Modules in training or eval mode: layers as they are where their module is in it already, else all of them."""
     flags = [(part, part.training) for module in modules for part in module.modules()]
     for module in modules:
+        # train() would put layers into training that the user froze in eval mode
         if module.training != training:
             module.train(training)
     try:

@@ -67,6 +67,7 @@ def ones_at(rows: Value, classes: int) -> Value:
     """1 where a new last axis equals the number, else 0; also of integers that were computed, which are floats."""
     if is_integer(rows):
         return apply("one_hot", rows, classes=classes)
+    # float32 whatever the precision: a half holds class numbers up to 2,048 alone
     with scope(rows, family="loss"):
         return elementwise("equal", reshape(rows, (*shape_of(rows), 1)), np.arange(classes, dtype=np.float32))
 
@@ -75,8 +76,10 @@ def looked_up(table: Value, rows: Value) -> Value:
     """Rows of a table by number; by computed numbers it is a product with ones and zeros."""
     if is_integer(rows):
         return apply("gather", table, rows)
+    # a product needs a matrix: a vector is one of a single column
     if len(shape_of(table)) == 1:
         return reshape(looked_up(reshape(table, (-1, 1)), rows), shape_of(rows))
+    # a gather takes int32 indices, and computed numbers are floats here
     return matmul(ones_at(rows, shape_of(table)[0]), table)
 
 

@@ -30,6 +30,7 @@ def part(x: Value, dim: int, index: int | slice) -> Value:
 def with_part(x: Value, dim: int, start: int, stop: int, new: Value) -> Value:
     """A value whose places from start to stop along one axis are new."""
     pieces = [part(x, dim, slice(0, start)), new, part(x, dim, slice(stop, None))]
+    # values are never written to: a write is a new value, and empty pieces are left out
     return concatenate([as_one(p) for p in pieces if shape_of(p)[axis(x, dim)]], axis(x, dim))
 
 
@@ -122,6 +123,7 @@ def unbound(call: NodeCall, x: Value, dim: int = 0) -> list[Value]:
 
 
 def joined(call: NodeCall, values: Sequence[Value], dim: int = 0) -> Value:
+    # torch lets an empty vector stand among arrays of any shape
     values = [x for x in values if shape_of(x) != (0,)]
     integers = all(is_integer(x) for x in values)
     given = [as_one(x if integers else numbers(x)) for x in values]
@@ -201,6 +203,7 @@ def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) ->
         return x
     if mode != "constant":
         kinds = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+        # the modes of np.pad on row numbers, then a look-up: one way for all three
         rows: Any = np.pad(np.arange(size), (low, high), kinds[mode])  # type: ignore[call-overload]
         return taken(x, dim, rows.astype(np.int32))
     if value == 0 or not isinstance(x, Traced):
@@ -249,6 +252,7 @@ def _picked(x: Value, first: int, indices: Sequence[Value]) -> Value:
     """x[arange(n), rows] where the rows are of the batch: by one row of ones and zeros each."""
     rows, other = indices[0], indices[-1]
     n = shape_of(x)[first]
+    # x[arange(n), labels], the common form; other pairs of indices could repeat rows
     whole = not isinstance(rows, Traced) and np.array_equal(np.asarray(rows), np.arange(n))
     if len(indices) != 2 or first != 0 or not whole or not is_integer(other) or shape_of(other) != (n,):
         raise NotImplementedError("several indices of which one depends on the batch")
@@ -303,6 +307,7 @@ def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Va
     pairs = zip(indices, call.node.args[1], strict=True)
     keys = tuple(slice(None) if i is None else np.asarray(i).astype(
         bool if "bool" in str(node.meta["val"].dtype) else np.int64) for i, node in pairs)  # fmt: skip
+    # NumPy itself says which element of `new` goes where: it is asked with their numbers
     numbers_of = np.full(shape_of(x), -1, np.int64)
     size = numbers_of[keys].size
     if not size:
