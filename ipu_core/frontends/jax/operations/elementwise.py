@@ -53,7 +53,9 @@ def raised(call: EquationCall, x: Value, exponent: Value) -> Value:
         return apply("exp", combined("multiply", exponent, apply("log", x)))
     whole, half = divmod(exponent, 1)
     if exponent == 0:
+        # a traced 1 of x's shape (NaN where x is infinite or NaN)
         return combined("add", combined("multiply", x, 0.0), 1.0)
+    # `power` takes exponents up to 16
     if abs(exponent) <= 16 and (half == 0 or abs(exponent) == 0.5):
         return power(x, exponent)
     if half == 0.5 and 1 <= whole <= 16:
@@ -72,6 +74,7 @@ def converted(call: EquationCall, x: Value) -> Value:
     before, after = call.kind(0), call.kind()
     if after == "float":
         return numbers(x)
+    # truth values are 0 and 1 in float32 already
     if before == after or before == "bool":
         return x
     if after == "bool":

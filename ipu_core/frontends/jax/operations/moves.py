@@ -58,6 +58,7 @@ def padded(call: EquationCall, x: Value, number: Value) -> Value:
     sides = [tuple(map(int, side)) for side in call.params["padding_config"]]
     if isinstance(number, Traced):
         raise NotImplementedError("the number around it is computed")
+    # negative amounts cut after the gaps are made, and a slice before them is another thing
     if any(between and min(low, high) < 0 for low, high, between in sides):
         raise NotImplementedError("it cuts what lies between elements")
     cuts = [slice(max(0, -low), n - max(0, -high)) for (low, high, _), n in zip(sides, shape_of(x), strict=True)]
@@ -71,6 +72,7 @@ def surrounded(x: Value, low: Sequence[int], high: Sequence[int], between: Seque
     wide = apply("pad", numbers(x), **sides)
     if number == 0:
         return wide
+    # pad writes zeros: a second one, of ones, says where the array is
     return combined("select", apply("pad", np.ones(shape_of(x), np.float32), **sides), wide, number)
 
 
@@ -93,9 +95,11 @@ def by_numbers(call: EquationCall, operands: Sequence[Value], moved: Sequence[in
     arrays, given, start = [operands[i] for i in moved], list(operands), 0
     for i in moved:
         size = math.prod(shape_of(operands[i]))
+        # JAX moves the numbers of the elements, and one look-up does to the elements what it did to them
         given[i] = np.arange(start, start + size, dtype=np.int32).reshape(shape_of(operands[i]))
         start += size
     places = np.asarray(call.bind(*given, **changed), np.int32)
+    # -1 fills what JAX would take from beyond the array
     if places.size and places.min() < 0:
         raise NotImplementedError("places beyond the array")
     alike = all(is_integer(x) for x in arrays)
