@@ -40,5 +40,6 @@ def reproduce(name: str | None = None, seeds: Sequence[int] = (0, 1, 2), share: 
         print(f"{study.name}: {study.title} ({study.source})", flush=True)
         findings = study.run(seeds, share, lambda words: print(f"  {words}", flush=True))
         print(f"\n{table(findings)}\n", flush=True)
+        # None is no verdict (data that is not installed, noise), and no failure
         failed |= any(finding.holds is False for finding in findings)
     return int(failed)
