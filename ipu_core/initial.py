@@ -27,6 +27,7 @@ def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
         shape: sizes of the axes.
         bound: largest magnitude.
     """
+    # by integers of the key: NumPy's generators may change their distributions between versions
     words = random_bits(key, sizes("shape", shape), 32)
     return (number("bound", bound) * (words * 2.0**-31 - 1.0)).astype(np.float32)
 

@@ -123,7 +123,7 @@ def pieces(layout: LinearLayout, tensor: Tensor, shape: Sequence[int]) -> list[F
         cut = (down, across * layout.columns, across)
         return [Tensor(view.variable, view.offset, (rows, count, layout.columns), cut)]
     whole, rest = divmod(rows, layout.rows)
-    step = layout.rows * down
+    step = layout.rows * down  # affine, so that a group of vertices is one tensor and no list of indices
     found = [Tensor(view.variable, view.offset, (whole, layout.rows, columns), (step, down, across))] if whole else []
     if rest:
         found.append(Tensor(view.variable, view.offset + whole * step, (1, rest, columns), (step, down, across)))

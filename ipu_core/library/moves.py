@@ -70,6 +70,7 @@ def concatenate(parts: Sequence[Tensor], out: Tensor, axis: int, *, name: str = 
     for part in parts:
         place = out[(slice(None),) * axis + (slice(at, at + part.shape[axis]),)]
         at += part.shape[axis]
+        # a Copy of nothing is left out: it would be a step of the program
         if part.size:
             copies.append(Copy(part, place, name))
     return copies
@@ -112,6 +113,7 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
     layout = linear_layout(graph.target, out.shape)
     # an axis of stride 0: every column compares the same label, without a copy of it
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
+    # without memory of its own: every row has the same numbers
     columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
     numbers = _pieces_of_array(layout, columns)
     parts = zip(

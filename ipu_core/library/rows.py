@@ -150,6 +150,7 @@ def _along(graph: Graph, codelet: type[Codelet], fields: dict[str, Tensor], name
 
 def _row_cuts(target: Target, rows: int) -> list[tuple[int, npt.NDArray[np.int64], int]]:
     """(first row, tiles, rows per tile) of an even cut and a short last one."""
+    # whole rows: a search for the largest of a row that lies on several tiles would have to exchange at every step
     each = ceil_div(rows, target.tiles)
     whole, rest = divmod(rows, each)
     found = [(0, np.arange(whole), each)] if whole else []

@@ -152,6 +152,7 @@ def planned(
         memory: bytes of a tile for what is under way; None: what operands and result leave.
     """
     (m, k, n, batch), result = size, Stored("bmn", linear_layout(target, out).chunk)
+    # the search counts the exchange from where operands lie to where the result lies
     lies = (*(side.layout for side in sides), result)
     if len(sides) == 2:
         product = product_of(target, m, k, n, batch=batch, operands=operands, lies=lies)

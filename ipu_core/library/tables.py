@@ -36,6 +36,7 @@ class Gather(Codelet):
 
     def compute(self) -> None:
         """Copies rows; an index outside all rows is an error."""
+        # negative indices count from the last of all rows, so the run alone cannot tell where they lie
         places, here = tile.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
         self.out[..., here, :] = self.table[..., places[here], :]
         # `Choose` never takes these rows; they are written so that memory holds the same in every run
@@ -200,6 +201,7 @@ def scatter_add(
     result = total.reshape(out.shape[0], -1)
     cuts = _column_cuts(graph.target, result.shape[1])
     each = _rows_each(graph.target, result, cuts)
+    # every run reads all indices and updates and takes its own: which those are is known in the step alone
     for number, top in enumerate(range(0, len(result), each)):
         for cut in cuts:
             fields = {

@@ -29,6 +29,7 @@ from lowprec.checks import entries, integer, number, sizes, truth
 def causal_mask(queries: int, keys: int | None = None) -> Array:
     """1 where a query may look at a key, at its own place or before, else 0: (queries, keys), the last at the last."""
     queries, keys = sizes("queries and keys", (queries, queries if keys is None else keys))
+    # aligned at the last key: with keys of earlier steps the last query sees all of them
     return np.tri(queries, keys, keys - queries, dtype=np.float32)
 
 
@@ -162,6 +163,7 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
     """
     if len(shape_of(x)) < 2:
         raise ValueError(f"rotary embedding takes (..., places, width), not the shape {shape_of(x)}")
+    # `table_like` gives its tables the dtype of x, which a list has not
     x = x if isinstance(x, Traced) else as_array(x)
     begin, base = number("first", integer("first", first)), number("base", base)
     if not base > 0:

@@ -39,6 +39,7 @@ def _check(logits: Value, labels: Value) -> None:
         swapped = given != () and given[:-1] == shape_of(logits)
         hint = "; are the arguments swapped? The logits, (rows, classes), come first" if swapped else hint
         raise ValueError(f"labels must have the shape {rows} of the rows, not {given}{hint}")
+    # probabilities as labels would pass as class numbers 0 and 1
     found = labels.format if isinstance(labels, Traced) else format_of(as_array(labels))
     if found != "int32":
         name = found.name if isinstance(found, FloatFormat) else found

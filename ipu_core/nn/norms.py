@@ -66,6 +66,7 @@ def group_norm(
         raise ValueError(f"{groups} groups do not divide {channels} channels")
     with scope(x, family="norm"):
         parts = reshape(widen(x), (rows, math.prod(places), groups, channels // groups))
+        # places and the channels of a group are summed together: axes 1 and 3 of (rows, places, groups, channels)
         normal = reshape(_normal(parts, *_statistics(parts, (1, 3)), eps), shape_of(x))
     return _affine(narrow(normal, x), scale, bias)
 
@@ -100,6 +101,7 @@ def batch_norm(
     entries("running", running, ("mean", "variance"))
     training = truth("training", training)
     number("momentum", momentum)
+    # all but the channels: rows and places count alike
     axes = tuple(range(len(shape_of(x)) - 1))
     count = math.prod(shape_of(x)[:-1])
     # the unbiased variance divides by count - 1

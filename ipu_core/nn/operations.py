@@ -290,6 +290,7 @@ def table_like(table: Array, x: Value) -> Array:
     # a format that is text is one of integers
     if isinstance(_format(x), str):
         raise TypeError("an array of integers cannot be multiplied by a table of numbers: x.astype(np.float32)")
+    # in the dtype of x: NumPy would widen halves that are multiplied by a float32 table
     return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)
 
 
@@ -308,6 +309,7 @@ def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:
         # the shift cancels in the quotient, so no gradient need pass it
         powers = exp(elementwise("subtract", wide, stop_gradient(reduce_max(wide, axis, keepdims=True))))
         total = reduce_sum(powers, axis, keepdims=True)
+    # the only rounding to the format of x: exponentials and their sum would lose small probabilities in halves
     return narrow(elementwise("divide", powers, total), x)
 
 

@@ -109,6 +109,7 @@ def scan(f: Callable[[Any, Value], tuple[Any, Value]], state: Any, x: Value, axi
     before, results = (slice(None),) * axis, []
     for place in range(places):
         made = f(state, x[(*before, place)])
+        # a function that gives an array of two rows would be taken apart in silence
         if not isinstance(made, tuple) or len(made) != 2:
             raise TypeError(f"scan's function must give (new state, result), not {shown(made)}")
         state, result = made

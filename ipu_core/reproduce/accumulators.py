@@ -215,6 +215,7 @@ def _variances(measured: RetainedVariance) -> list[Finding]:
     # what is lost depends on terms / 4^bits alone: a sum of n terms reaches the root of n
     pairs = [(plain[m, n], plain[m + 1, 4 * n]) for m, n in plain if (m + 1, 4 * n) in plain]
     apart = max(abs(one - other) for one, other in pairs)
+    # where most is lost there is most to keep
     worst = min(plain, key=lambda case: plain[case])
     return [
         Finding(

@@ -55,6 +55,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> LossCurves:
             # from outside of the step: the optimizer computes in float32, and its result alone is rounded
             loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
 
+    # all else in float32, so that the rounding of the weights is the only difference
     made = byte_model.train("fp32.32", size, seed, steps=steps, optimizer=optimizer(steps), after=after)
     return LossCurves(made.validation, made.training)
 

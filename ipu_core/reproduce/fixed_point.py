@@ -65,6 +65,7 @@ def train(row: str, images: Images, epochs: int, seed: int) -> list[float]:
         calls = iter(range(2**62))
 
         def fixed(x: Array) -> Array:
+            # the float32 row takes the same way, so that only the conversion differs
             if rounding is None:
                 return np.asarray(x, np.float32)
             own: dict[str, Any] = {"key": key.fold_in(next(calls))} if rounding == "stochastic" else {}

@@ -40,6 +40,7 @@ ROWS: dict[str, str] = {
     "all": ALL,
     "all, weights' exact": f"{ALL}/{W}scaling=none",
     "all, inputs' exact": f"{ALL}/:grad_input.scaling=none",
+    # each part of the rule for the gradients of weights alone, hence the prefix
     "all, weights' stochastic": "/".join([ALL, *(W + word for word in STOCHASTIC.split("/"))]),
     "all, weights' random rotation": f"{ALL}/{W}rotation=random",
     "all, weights' fixed rotation": f"{ALL}/{W}rotation=fixed",

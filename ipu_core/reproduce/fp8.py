@@ -70,6 +70,7 @@ def flushed(loop: TrainLoop, batch: Any) -> float:
     step = closed(replace(block, outputs=(*block.outputs[: block.carried], *shown), result=None))
     arrays = loop.arrays()
     state = [arrays[name] for name in paths(block.arguments[0])]
+    # inputs of a step in their order: state, batch, learning rate (0: nothing is updated), loss scale
     scale = [] if loop.loss_scale is None else [np.float32(loop.loss_scale)]
     values = Executable(step, loop.accumulations).run([*state, *flatten(batch)[0], np.float32(0), *scale], 0)
     # values follow the carried state, in pairs

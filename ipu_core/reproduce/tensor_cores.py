@@ -79,6 +79,7 @@ def measure(seeds: Sequence[int], progress: Progress, size: int = SIZE) -> Produ
         progress(
             f"{places} places: {100 * plain[places].largest:.2f} %, promoted {100 * promoted[places].largest:.3f} %"
         )
+    # only positive products show the bias of cutting: with both signs errors cancel in the mean
     one, other = (error("positive", BITS, each, size, seeds) for each in (False, True))
     return ProductErrors(plain, promoted, (one, other))
 

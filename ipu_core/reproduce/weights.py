@@ -54,6 +54,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> WeightsResult:
     # the rate falls to a tenth: at a constant one, in half the steps, nearest cost only 0.077 nats
     optimizer = AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan)
     recipe = Recipe.of(steps, optimizer=optimizer, engine="direct")
+    # a study's point, since it counts lost updates along the way
     result = run_point(problem, recipe, Task(Point(precision, seed)), lambda _: None)
     return WeightsResult(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
 

@@ -137,6 +137,7 @@ class _ConvolutionBuilder(NamedTuple):
         x, other, span, first = self._operands(part)
         codelet = ImageChains if self.plan.convolution.kind == "image" else WeightChains
         for block in _blocks(self.plan.blocks, pieces):
+            # an axis for each: numbers of blocks become tiles by broadcasting
             places = np.ix_(*(np.arange(segment.first, segment.first + segment.runs) for segment in block))
             fields = {
                 "x": _field(x, block, codelet.into[0]),
@@ -208,6 +209,7 @@ class _ConvolutionBuilder(NamedTuple):
         """Sums runs of parts, to the result or to the next stage's parts."""
         order, result = self.plan.accumulation, self.plan.convolution.result
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
+        # sums have blocks of their own: as many tiles as there are add parts up, not those of one part alone
         lengths = sum_block(self.graph.target, result)
         axes = tuple(Blocks(size, length, length) for size, length in zip(result[:3], lengths, strict=True))
         # an axis of slots, as an intermediate stage has one for each run

@@ -116,6 +116,7 @@ class SumBlocks(Rounded):
             parts = np.moveaxis(self.parts, -6, 0)
             self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
             return
+        # groups and outputs lie whole on a tile, so only the first three axes are cut
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place

@@ -130,6 +130,7 @@ class _Builder(NamedTuple):
         """Copies a piece of the held operand to the tiles."""
         mine, others = (self.grid.rows, self.grid.columns) if side == "a" else (self.grid.columns, self.grid.rows)
         piece = turn.rows if side == "a" else turn.columns
+        # every block along the other axis gets a copy; its pieces in time lie on the same tiles
         across = sum(segment.runs for segment in others.segments(0))
         found = {}
         for segment in mine.segments(piece):
@@ -162,6 +163,7 @@ class _Builder(NamedTuple):
             fields: dict[str, Any] = {}
             for side, (tensor, axes, own) in self.chains.operands.items():
                 piece = held.get((side, group.rows if side == "a" else group.columns))
+                # an operand that is not held is gathered by the engine in every turn
                 fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
             if parts is not None:
                 inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))

@@ -114,6 +114,7 @@ def partials(
     shape += [row_borders[-1], sum(s.runs * s.length for s in columns)]
     borders += [np.array(row_borders), np.cumsum([0, *(s.length for s in columns for _ in range(s.runs))])]
     tensor = graph.add_variable(fmt, shape, name, temporary=True)
+    # in a stage the tiles of the parts share the rows instead, and each has all parts of its share
     part = np.arange(len(counts) - 1) if not each else np.zeros(1, np.int64)
     block_columns = np.array([s.first + i for s in columns for i in range(s.runs)])
     tiles = block_tiles(
