@@ -77,7 +77,7 @@ class PoplarExecutor(ABC):
         return self._attached
 
     def detachFromDevice(self) -> None:
-        """Until it is called again; the module has the weights.
+        """Marks the model as detached until it is called again; the module has the weights.
 
         Raises:
             ValueError: it is not compiled, or not attached.
@@ -85,7 +85,7 @@ class PoplarExecutor(ABC):
         self._attach(False)
 
     def attachToDevice(self) -> None:
-        """Again; a call does so by itself.
+        """Marks the model as attached, which a call does by itself.
 
         Raises:
             ValueError: it is not compiled, or attached.
@@ -103,7 +103,7 @@ class PoplarExecutor(ABC):
             raise ValueError(NOT_COMPILED)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
-        """Of the module, whose weights are then taken if it is compiled."""
+        """Loads a state into the module and, where the model is compiled, takes its weights."""
         found = self.model.load_state_dict(state_dict, strict=strict)
         if self.isCompiled():
             self.copyWeightsToDevice()
@@ -137,7 +137,7 @@ class PoplarExecutor(ABC):
         return self.profile
 
     def _batches(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """The inputs of a call, iteration by iteration, without what is no tensor."""
+        """A call's inputs cut into a batch for each iteration, settings included; refuses rows that do not divide."""
         # settings must have names, or the capture refuses them; tensors alone stay a tuple
         by_name = bool(named) or any(isinstance(x, PLAIN) for x in inputs)
         batch = plain(
@@ -164,7 +164,7 @@ class PoplarExecutor(ABC):
 
 
 def control_of(options: Options) -> FloatingPointControl | None:
-    """Exceptions, where they are enabled."""
+    """A control with all floating-point exceptions, where the options enable them; else None."""
     traps = options.Precision.exceptions
     return FloatingPointControl(inv=True, div0=True, oflo=True) if traps else None
 

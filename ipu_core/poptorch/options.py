@@ -92,14 +92,14 @@ class _PrecisionGroup(_Group):
 
 
 class TensorLocationSettings(_Group):
-    """Where tensors lie."""
+    """Where a kind of tensors lies: on the tiles or in streaming memory."""
 
     def __init__(self) -> None:
         self.on_chip = True
         self.least = 0
 
     def useOnChipStorage(self, use: bool = True) -> Self:
-        """On the tiles, or in streaming memory."""
+        """Puts tensors on the tiles (True) or in streaming memory."""
         return self._set(on_chip=truth("useOnChipStorage", use))
 
     def minElementsForOffChip(self, min_elements: int) -> Self:
@@ -142,10 +142,10 @@ class _TensorLocations(_Group):
         raise AttributeError(name)
 
     def streamed(self, sizes: dict[str, int]) -> Iterator[str]:
-        """Names as `TrainLoop` takes them.
+        """Names of the state in streaming memory, for `TrainLoop(streamed=)`.
 
         Args:
-            sizes: of the parameters.
+            sizes: elements of each parameter by name.
         """
         for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
             if where is not None and not where.on_chip:
@@ -240,7 +240,7 @@ class Options(_Group):
         return self
 
     def clone(self) -> Options:
-        """The same, which may be changed."""
+        """A copy of the options that may be changed."""
         return _clone(self)
 
     @property
@@ -249,7 +249,7 @@ class Options(_Group):
         return self.device_iterations * self.replication_factor * self.Training.gradient_accumulation
 
     def fixed(self) -> Self:
-        """Itself, never to be changed again."""
+        """These options, after which no setter changes them."""
         # the groups too, which a script may hold by themselves
         for part in (self._training, self._precision, self._locations, self):
             part._fixed = True

@@ -53,7 +53,7 @@ class LossWithOutputs:
         return self._count > 1 and self._mode in (OutputMode.All, OutputMode.EveryN)
 
     def state(self) -> dict[str, Any]:
-        """Before the first step."""
+        """The state before the first step: buffers, and outputs of zeros."""
         places = (self._count,) if self._every else ()
         empty = [np.zeros((*places, *map(int, x.shape)), np.float32) for x in self.values]
         return {"buffers": self.model.state or {}, "outputs": empty}
@@ -70,7 +70,7 @@ class LossWithOutputs:
         return {"batch": batch, "places": places}
 
     def __call__(self, params: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        """To be traced."""
+        """The loss and the new state of one micro-batch. To be traced."""
         leaves = flatten(batch["batch"])[0]
         self.model.check_shapes(leaves)
         (loss, outputs), slots = self.model.run(params, state["buffers"], leaves)
@@ -99,7 +99,7 @@ class LossWithOutputs:
         return [arrays]
 
     def nested(self, outputs: Sequence[Any]) -> Any:
-        """As the module nests them."""
+        """Outputs nested as the module nests them."""
         return unflatten(self._tree, list(outputs))
 
 

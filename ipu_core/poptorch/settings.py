@@ -1,4 +1,4 @@
-"""What options, an optimizer and a module's own formats say of a training loop."""
+"""Arguments of a training loop from options, an optimizer and the formats of a module."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a paper measured, made again.
+    """A reproduction of a paper's measurement.
 
     Attributes:
         name: what the command line calls it.

@@ -135,7 +135,7 @@ class JaxprInterpreter:
             yield
 
     def _columns(self, equation: Any, made_by: Mapping[Any, Any], read: Callable[[Any], Any]) -> list[Any]:
-        """The values that the indices of a gather are put together from, if they are."""
+        """The columns that a concatenation put together to the indices of a gather; empty where they are no such."""
         if equation.primitive.name != "gather" or hasattr(equation.invars[1], "val"):
             return []
         maker = made_by.get(equation.invars[1])
@@ -163,7 +163,7 @@ class JaxprInterpreter:
         return [*state, *(_stacked([as_value(x) for x in column]) for column in zip(*shown, strict=True))]
 
     def _cond(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """The branch that a constant says."""
+        """Runs the branch that a constant chooses."""
         if isinstance(given[0], Traced):
             raise not_covered("cond", place.holder or equation, place.of(equation), "the batch decides on the branch")
         branches = equation.params["branches"]
@@ -172,7 +172,7 @@ class JaxprInterpreter:
         return self.run(branches[chosen], given[1:], place.inside(equation))
 
     def _derived(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """A function of JAX's that has a derivative of its own, which is that of its equations."""
+        """Runs a function of JAX's own with a custom derivative, which is that of its equations; refuses a user's."""
         closed = equation.params["call_jaxpr"]
         name, _, where = str(closed.jaxpr.debug_info.func_src_info or "").partition(" at ")
         # a rule that a user wrote may be another function's derivative; JAX's own are those of their equations

@@ -17,8 +17,8 @@ class BatchLayout(NamedTuple):
     """How a batch is nested, and the settings in it.
 
     Attributes:
-        tree: of all, settings included.
-        settings: their values by the number of their leaf.
+        tree: the nesting of all leaves, settings included.
+        settings: the values of settings by the number of their leaf.
     """
 
     tree: PyTree
@@ -30,7 +30,7 @@ class BatchLayout(NamedTuple):
         return {every[number]: value for number, value in self.settings.items()}
 
     def filled(self, leaves: Sequence[Any]) -> Any:
-        """The batch, with its settings, of its tensors."""
+        """A batch nested as the example, from its tensors in order and the settings."""
         given = iter(leaves)
         return unflatten(
             self.tree, [self.settings[i] if i in self.settings else next(given) for i in range(self.tree.leaves)]
@@ -53,7 +53,7 @@ class BatchLayout(NamedTuple):
 
 
 def bound(batch: Any) -> tuple[Any, BatchLayout, list[Any]]:
-    """A batch as plain dicts, tuples and lists, its settings, and its other leaves."""
+    """Takes a batch apart: plain dicts, tuples and lists; the layout with the settings; the other leaves."""
     batch = plain(batch)
     leaves, tree = flatten(batch)
     settings = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, PLAIN)}
@@ -74,7 +74,7 @@ def plain(batch: Any) -> Any:
 
 
 def _pruned(batch: Any) -> Any:
-    """Without settings, and without what is None in a dict."""
+    """A batch without its settings and without entries that are None."""
     if isinstance(batch, dict):
         kept = {name: _pruned(part) for name, part in batch.items()}
         return {name: part for name, part in kept.items() if part is not None}

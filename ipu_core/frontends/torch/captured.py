@@ -26,7 +26,7 @@ WRITTEN = {
     "inference": "it writes to a buffer, which nothing carries to the next batch in eval mode",
     "buffer": "",
 }
-"""Why nothing may write to an input of the graph."""
+"""By kind of input, why operations in place may not write to it; "": they may."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,11 +103,11 @@ class Captured:
         return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
 
     def laid(self, name: str, array: Array) -> Array:
-        """A parameter of torch as it lies here."""
+        """A parameter of torch with its axes in the order that products here take."""
         return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
 
     def as_torch(self, name: str, array: Array) -> Array:
-        """A parameter as torch has it, in float32."""
+        """A parameter with torch's order of axes, in float32."""
         order = self._layouts.get(name, range(array.ndim))
         return np.asarray(array, np.float32).transpose(inverse(list(order)))
 
@@ -171,7 +171,7 @@ class Captured:
         return result, {name: slots[name].read() for name in state[0]}
 
     def as_tensors(self, torch: Any, params: Any, state: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The inputs of the graph as torch has them, and for each the parameter that it is, if it is trained."""
+        """Tensors for the graph's inputs, and for each the name of the trained parameter that it is, or None."""
         tensors, names = [], list[str | None]()
         for kind, name in self.exported.inputs:
             trained = kind == "parameter" and self.trained(name) and not self.inference
@@ -192,7 +192,7 @@ class Captured:
     def run(
         self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None
     ) -> tuple[Any, dict[str, Slot]]:
-        """The loss, or the outputs as they are nested, and the slots of the buffers."""
+        """The loss, or the outputs nested as the module nests them, and the buffers' slots, of a run in a trace."""
         builder = builder_of([*flatten(params)[0], *leaves])
         if builder is None:
             raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")

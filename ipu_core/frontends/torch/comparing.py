@@ -42,14 +42,14 @@ from ipu_core.ir.trace.values import Traced, Value
 from ipu_core.placement.orders import OrderRule
 
 NEAR = 2.0**-15
-"""Of a gradient's largest element: what is nearer to torch's is not looked at in float64."""
+"""The share of the largest element within which results count as torch's without a run in float64."""
 PIECE = 1 << 16
 """Elements that are compared at a time."""
 RUNS = 8
-"""How often torch is asked again with its inputs moved."""
+"""Runs of torch with inputs moved a little, where one run leaves a distance unexplained."""
 
 COUNTED = "a call of {} changes {}: what was captured knows what the first call made of it"
-"""What is said of attributes that count calls."""
+"""The warning about attributes of layers that count calls."""
 
 
 def ours(
@@ -96,7 +96,7 @@ def ours(
 
 
 def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
-    """One call of the module itself beside the captured one, on a batch: loss and gradients, buffers after it.
+    """Compares one call of the module itself with the captured one on a batch: loss, gradients, buffers after it.
 
     Args:
         torch: the module torch.
@@ -162,7 +162,7 @@ class _Runs:
 
 
 def _explained(runs: _Runs, rows: Callable[[Sequence[Found]], list[Distance]]) -> list[Distance]:
-    """The distances that rounding does not explain, of one run and of several."""
+    """The distances that rounding explains neither by one run of torch in float32 nor by several with moved inputs."""
     # runs with moved inputs cost eight more: only where one run leaves something unexplained
     if all(row.explained for row in rows(runs.single)):
         return []
@@ -191,14 +191,14 @@ def called(torch: Any, model: Captured, leaves: Sequence[Any], tensors: Mapping[
 
 
 def as_found(model: Captured, own: Eager) -> Found:
-    """What a call of the module gave, for the parameters and buffers that are captured."""
+    """The results of a call of the module, for those parameters and buffers that are captured."""
     gradients = {name: own.gradients[name] for name in model.params if name in own.gradients}
     buffers = {name: own.buffers[name] for name in model.state or {} if name in own.buffers}
     return Found({}, gradients, own.outputs, {} if model.inference else buffers)
 
 
 def near(found: Found, mine: Found) -> bool:
-    """Whether two runs are so near that no other is needed to tell that rounding explains it."""
+    """Whether two runs are so near (NEAR, SHARE) that rounding explains their distance without further runs."""
     largest = max(map(largest_of, found.gradients.values()), default=0.0)
     pairs = [(one, other, 0.0) for one, other in zip(found.outputs, mine.outputs, strict=True)]
     for name, gradient in mine.gradients.items():
@@ -235,7 +235,7 @@ def _piece_near(one: Array, other: Array, bound: float) -> bool:
 
 
 def _unit(torch: Any, graph: Any) -> float:
-    """What rounding explains of a number: more where the module itself computes in halves."""
+    """The relative distance that rounding explains: larger where the module itself computes in halves."""
     values = [node.meta.get("val") for node in nodes_of(graph)]
     # a module that computes in halves itself is as far from float64 as halves are
     halves = [x.dtype for x in values if getattr(x, "dtype", None) in (torch.float16, torch.bfloat16)]
@@ -246,7 +246,7 @@ def fidelity(
     torch: Any, model: Captured, graph: Any, params: Mapping[str, Array], state: Mapping[str, Array],
     leaves: Sequence[Any],
 ) -> Fidelity:  # fmt: skip
-    """Every result and gradient in float32 beside torch's."""
+    """The report of `TorchModel.check`: every result and gradient in float32 beside torch's."""
     mine = ours(model, graph, params, state, leaves, lambda node: is_float(node.meta.get("val")))
     runs = _Runs(torch, model, graph, params, state, leaves, watched=True)
     kinds = zip(model.exported.inputs, runs.given, strict=True)

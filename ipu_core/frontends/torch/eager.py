@@ -1,4 +1,4 @@
-"""One call of a module itself, with its gradients under torch's autograd, and nothing that stays of it."""
+"""One call of a module itself with its gradients by torch's autograd, after which the module is as it was."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) ->
 
 @contextlib.contextmanager
 def _without_drawing(torch: Any) -> Iterator[None]:
-    """Masks of dropout keep all; layers of a Transformer take the way that was captured."""
+    """A context in which dropout keeps all elements and Transformer layers run operation by operation."""
 
     class Whole(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]  # torch is not there when types are checked
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -14,7 +14,7 @@ from ipu_core.errors import NotCovered
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)(?:\n +(?!File ")(?P<code>\S.*))?')
 INSTALLED = ("/site-packages/", "/dist-packages/")
 EMULATE = "ipu_core.emulate trains the module as torch does"
-"""The way out."""
+"""The end of refusals: what trains such a module."""
 
 
 def line_of(trace: str) -> str:
@@ -79,11 +79,11 @@ CURES = (
      "takes it, where it is the last"),
     (re.compile(r"missing \d+ required positional argument"), "its forward takes more arguments than the batch has"),
 )  # fmt: skip
-"""Words of torch that stop people, and what to do, in one sentence."""
+"""Patterns in torch's messages, and for each what to do, in one sentence."""
 
 
 def in_words(name: str, error: Exception, place: str) -> str:
-    """What torch.export refuses in a module, in one sentence with a cure, and the line of the user's code."""
+    """The message for a module that torch.export refuses: one sentence with a cure, and the line of the user's code."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     # torch's words name no cause here: it is told by the file that raised
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]

@@ -111,7 +111,7 @@ def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:
 
 
 def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
-    """What torch.export makes of a module with its loss.
+    """The program that torch.export makes of a module with its loss.
 
     Raises:
         ValueError: it cannot capture it.
@@ -157,7 +157,7 @@ def _quiet(torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whole_stacks(torch: Any) -> Iterator[None]:
-    """Captured operations know every function they were asked for in, where torch keeps those called forward alone."""
+    """A context in which captured operations keep their whole stack; torch keeps frames named forward alone."""
     tracer, name = torch.fx.proxy.TracerBase, "_filter_traceback_frames"
     kept = getattr(tracer, name, None)  # older versions have it otherwise
     if kept is not None:
@@ -190,7 +190,7 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
 
 
 def dtype_of(tensor: Any) -> Any:
-    """What the elements of a tensor of torch are here: truth values are floats."""
+    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too) or int32."""
     return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 
@@ -246,7 +246,7 @@ class Held(NamedTuple):
 
     @property
     def now(self) -> Any:
-        """What lies under its name now."""
+        """The tensor that the layer holds under this name now."""
         return self.table.get(self.name.rpartition(".")[2])
 
 

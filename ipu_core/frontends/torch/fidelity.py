@@ -20,17 +20,17 @@ from ipu_core.frontends.torch.interpret import CHECKS, REGIONS, name_of
 from ipu_core.ir.block import Array
 
 TIMES = 8.0
-"""How much farther than torch's float32 results of ours may be."""
+"""How many times as far from float64 as torch's own float32 results may be."""
 ROUNDING = 2.0**-19
-"""What rounding explains beside it, of the largest number: sixteen units in the last place."""
+"""The distance that rounding explains in any case, relative to the largest number: 16 units in the last place."""
 SHARE = 1e-7
-"""What rounding explains of a gradient, of the largest one of all parameters: where many cancel nothing is left."""
+"""The same of a gradient, relative to the largest of all parameters: terms that cancel leave no size of their own."""
 MOVED = 2.0**-21
-"""How much inputs are moved by, to see what rounding does at kinks, where a gradient jumps."""
+"""The relative change of moved inputs, which shows how far gradients jump at kinks."""
 DRAWING = {"dropout": "p", "feature_dropout": "p", "alpha_dropout": "p", "feature_alpha_dropout": "p"}
-"""Operations that draw, by the argument that says how much."""
+"""Operations that draw, and the argument of each that is the probability."""
 INNER = ("dropout", "dropout_p")
-"""Arguments of other operations that say how much they draw."""
+"""Arguments of other operations that are a probability to draw by."""
 
 
 class Distance(NamedTuple):
@@ -128,7 +128,7 @@ def _settings(node: Any) -> list[tuple[str, Any]]:
 
 
 def _quieten(torch: Any, node: Any) -> None:
-    """Makes an operation draw nothing."""
+    """Changes a node so that it draws nothing."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None and name_of(node) == "bernoulli_":
         # the probability in place of the draw: a mask that is divided by it keeps all

@@ -84,7 +84,7 @@ class Interpreter:
         return self._traced(node, name, args, in_order(node.target._schema, values, named))
 
     def _region(self, name: str, settings: Sequence[Any], inner: Any, *operands: Any) -> list[Any]:
-        """A graph within the graph, with or without gradients."""
+        """Runs a graph within the graph; its results are constants where it is under no_grad."""
         results = self.run(inner, operands)
         constant = name == "wrap_with_set_grad_enabled" and not settings[0]
         return [Slot(_constant(slot.read())) for slot in results] if constant else results
@@ -92,7 +92,7 @@ class Interpreter:
     def _by_torch(
         self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """What depends on no parameter and no input; torch itself keeps views and writes in place."""
+        """The result of an operation on constants, by torch itself, which also keeps views and writes in place."""
         # what the table made of constants is an array, and torch takes none
         args, kwargs = ([*map(self._tensor, args)], {key: self._tensor(x) for key, x in kwargs.items()})
         with self._torch.no_grad():
@@ -141,7 +141,7 @@ class Interpreter:
         return Slot(result, self._view(node, base, args, *VIEWS[name]) if base and name in VIEWS else None)
 
     def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> TensorView:
-        """How the result of an operation shows its first operand."""
+        """The view of its first operand that the result of an operation is."""
         call = NodeCall(node, self._builder)
 
         def shown(value: Value) -> Value:
@@ -153,7 +153,7 @@ class Interpreter:
         return TensorView(base, shown, written if put else None)
 
     def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> TensorView:
-        """How one of several results shows the first operand."""
+        """The view of the first operand that one of several results is."""
         assert base is not None
         function, _ = counterpart(node)
         return self._view(node, base, args, lambda *given: function(*given)[number] if function else None, None)
@@ -221,7 +221,7 @@ def counterpart(node: Any) -> tuple[Callable[..., Any] | None, bool]:
 
 
 def _looked_up(value: Any, slots: Mapping[Any, Any]) -> Any:
-    """Nodes replaced by what they gave."""
+    """A structure of arguments with nodes replaced by their results."""
     if isinstance(value, list | tuple):
         return [_looked_up(x, slots) for x in value]
     if isinstance(value, Mapping):
@@ -230,7 +230,7 @@ def _looked_up(value: Any, slots: Mapping[Any, Any]) -> Any:
 
 
 def _check_shapes(node: Any, name: str, result: Any) -> None:
-    """The table's function gave what torch would have given, as far as shapes say."""
+    """Refuses results of the table whose shapes are not those that torch recorded."""
     several = isinstance(result, list | tuple)
     unused = {user.args[1] for user in node.users if user.target is operator.getitem and not user.users}
     for number, (value, fake) in enumerate(_pairs(result if several else [result], node.meta.get("val"), several)):
@@ -260,7 +260,7 @@ def _array(tensor: Any) -> Any:
 
 
 def _as_shaped(value: Value, call: NodeCall) -> Value:
-    """What is written in place has the shape of where it is written, and its kind where it is a number."""
+    """A value that is written in place, in the shape of its target, and as int32 or float32 where it is a number."""
     if isinstance(value, Traced) or np.ndim(value):
         return broadcast(value, call.shape)
     return np.full(call.shape, value, np.int32 if call.kind() == "int" else np.float32)

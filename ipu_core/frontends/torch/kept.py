@@ -1,4 +1,4 @@
-"""What a module is before it is called, to put it back: attributes, flags, tensors, gradients, generators."""
+"""A module's state before a call, to restore it: attributes, modes, tensors, gradients, random generators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ModuleSnapshot:
         return [name for name, x in self._module.named_parameters() if id(x) in changed]
 
     def restore(self) -> None:
-        """Makes all as it was; a tensor that nothing was written to is not written to."""
+        """Restores everything; a tensor that was not written to is not written to."""
         for _, part, before in self._attributes:
             for key in vars(part).keys() - before.keys():
                 del vars(part)[key]
@@ -64,7 +64,7 @@ class ModuleSnapshot:
         self.rewind()
 
     def rewind(self) -> None:
-        """Makes all as it was but the layers' attributes."""
+        """Restores everything but the layers' attributes."""
         for table, before in self._tables:
             # a buffer that was replaced is the old tensor again, not its copy
             table.clear()

@@ -177,7 +177,7 @@ class TorchModel(Captured):
         return {name: trained[owner] if owner in trained else as_array(own[name]) for name, owner in self._tied.items()}
 
     def _after(self, params: Mapping[str, Array], state: Mapping[str, Array] | None, steps: int) -> dict[str, Array]:
-        """What training has changed, as torch has it, by name; tied parameters once."""
+        """The arrays that training changed, in torch's order of axes, by name; tied parameters once."""
         floats = {name: self.as_torch(name, array) for name, array in {**params, **(state or {})}.items()}
         return {
             **floats,

@@ -24,7 +24,7 @@ from ipu_core.frontends.torch.derivative import is_derivative
 from ipu_core.frontends.torch.errors import EMULATE, INSTALLED, line_of
 
 PREFIX = "module."
-"""Before the names of the parts of a module that is captured with its loss."""
+"""The prefix that the wrapper with the loss puts before a module's own names."""
 POST = "register_post_accumulate_grad_hook"
 
 
@@ -128,7 +128,7 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
 
 
 class Where(NamedTuple):
-    """A frame as it was: the line it was at, and what its `self` is."""
+    """A frame of Python, the line it was at when it was noted, and the id of its `self`."""
 
     frame: FrameType
     line: int
@@ -136,7 +136,7 @@ class Where(NamedTuple):
 
 
 def _stack() -> list[Where]:
-    """Where Python is now, from the outermost frame on, without this module's own."""
+    """The frames of Python now, outermost first, without those of this file."""
     frame: FrameType | None = sys._getframe(1)
     found = []
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Tensors of a captured graph while it runs: what operations in place replace, seen through views too."""
+"""Tensors of a captured graph while it runs: values that operations in place replace, also through views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipu_core.ir.trace.values import Value
 
 
 class TensorView(NamedTuple):
-    """How a tensor shows another one."""
+    """A view: how a tensor shows another one, its base."""
 
     base: Slot
     show: Callable[[Value], Value]

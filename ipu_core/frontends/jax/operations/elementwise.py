@@ -26,7 +26,7 @@ def binary(op: str) -> Callable[..., Value]:
 
 
 def extreme(op: str, nothing: float) -> Callable[..., Value]:
-    """A maximum or minimum; of a value and what is never chosen, the value."""
+    """A maximum or minimum; beside its neutral element (-inf or inf) the other operand itself."""
 
     def chosen(call: EquationCall, a: Value, b: Value) -> Value:
         if isinstance(a, float) and a == nothing:
@@ -37,7 +37,7 @@ def extreme(op: str, nothing: float) -> Callable[..., Value]:
 
 
 def logical(op: str) -> Callable[..., Value]:
-    """Of truth values."""
+    """A logical operation on truth values (0 and 1); refused for bits of integers."""
 
     def made(call: EquationCall, *values: Value) -> Value:
         if call.kind() != "bool":
@@ -64,7 +64,7 @@ def raised(call: EquationCall, x: Value, exponent: Value) -> Value:
 
 
 def clamped(call: EquationCall, low: Value, x: Value, high: Value) -> Value:
-    """The gradient passes at the bounds themselves."""
+    """x limited to [low, high]; the gradient passes at the bounds themselves."""
     x = combined("select", greater(low, x), low, x)
     return combined("select", greater(x, high), high, x)
 
@@ -90,7 +90,7 @@ def selected(call: EquationCall, which: Value, *cases: Value) -> Value:
 
 
 def passed(call: EquationCall, x: Value) -> Value:
-    """Without a gradient; integers have none."""
+    """x as a constant for differentiation; integers are one anyway."""
     return x if call.kind() != "float" else stop_gradient(x)
 
 

@@ -20,7 +20,7 @@ def shaped(call: EquationCall, x: Value) -> Value:
 
 
 def spread(call: EquationCall, x: Value) -> Value:
-    """Axes at the given places of the result, repeated along the others."""
+    """x with its axes at the given places of the result, repeated along the others."""
     shape = call.shape
     kept = [1] * len(shape)
     for place, size in zip(call.params["broadcast_dimensions"], shape_of(x), strict=True):
@@ -41,7 +41,7 @@ def turned(call: EquationCall, x: Value) -> Value:
 
 
 def joined(call: EquationCall, *values: Value) -> Value:
-    """Along an axis; integers among floats are floats."""
+    """Arrays concatenated along an axis; integers among floats become floats."""
     alike = all(is_integer(x) for x in values)
     pieces = [as_one(x if alike else numbers(x)) for x in values if math.prod(shape_of(x))]
     return pieces[0] if len(pieces) == 1 else concatenate(pieces, int(call.params["dimension"]))
@@ -54,7 +54,7 @@ def stacked(call: EquationCall, *values: Value) -> Value:
 
 
 def padded(call: EquationCall, x: Value, number: Value) -> Value:
-    """By a constant, around and between the elements; amounts below 0 cut."""
+    """x padded by a constant, around and between its elements; negative amounts cut."""
     sides = [tuple(map(int, side)) for side in call.params["padding_config"]]
     if isinstance(number, Traced):
         raise NotImplementedError("the number around it is computed")

@@ -30,7 +30,7 @@ def product(call: EquationCall, a: Value, b: Value) -> Value:
 
 
 def convolution(call: EquationCall, x: Value, weight: Value) -> Value:
-    """Of images or signals, in any order of axes; a signal is an image of one line."""
+    """A convolution of images or signals with axes in any order; a signal is an image of one line."""
     given, places = call.params, call.params["dimension_numbers"]
     lines = len(shape_of(x)) == 3
     if not lines and len(shape_of(x)) != 4:
@@ -94,7 +94,7 @@ def sums(x: Value, kernel: Any, stride: Any) -> Value:
 
 
 def running(call: EquationCall, x: Value) -> Value:
-    """A product with ones and zeros."""
+    """The cumulative sum along an axis."""
     place = int(call.params["axis"])
     if call.params["reverse"]:
         return flip(cumsum(flip(numbers(x), place), place), place)

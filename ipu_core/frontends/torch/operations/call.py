@@ -1,4 +1,4 @@
-"""What the functions of the table know of the call besides its arguments, and how they see values."""
+"""What functions of the table know of a call besides its arguments, and helpers for values of several kinds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def numbers(value: Value) -> Value:
 
 
 def ones_at(rows: Value, classes: int) -> Value:
-    """1 where a new last axis equals the number, else 0; also of integers that were computed, which are floats."""
+    """One-hot rows: 1 where the index along a new last axis is the number, else 0; computed integers are floats."""
     if is_integer(rows):
         return apply("one_hot", rows, classes=classes)
     # float32 whatever the precision: a half holds class numbers up to 2,048 alone
@@ -84,7 +84,7 @@ def looked_up(table: Value, rows: Value) -> Value:
 
 
 def combined(op: str, *values: Value) -> Value:
-    """An elementwise operation, of integers in float32."""
+    """An elementwise operation; integer operands are converted to float32."""
     if any(isinstance(x, Traced) and is_integer(x) for x in values):
         with scope(list(values), family="loss"):
             return elementwise(op, *map(numbers, values))

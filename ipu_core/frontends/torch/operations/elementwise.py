@@ -94,14 +94,14 @@ def divided(call: NodeCall, a: Value, b: Value, rounding_mode: str | None = None
 
 
 def clamped(call: NodeCall, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
-    """The gradient passes at the bounds themselves."""
+    """x limited to [low, high]; the gradient passes at the bounds themselves."""
     # a choice: the gradient of maximum and minimum is halved at the bound
     x = x if low is None else where(greater(low, x), low, x)
     return x if high is None else where(greater(x, high), high, x)
 
 
 def clamped_inside(x: Value, low: float, high: float) -> Value:
-    """The gradient passes between the bounds alone."""
+    """x limited to [low, high]; the gradient passes between the bounds alone."""
     # relu6 and hardtanh of torch pass nothing at the bounds, clamp does
     return where(greater(x, low), where(greater(high, x), x, high), low)
 
@@ -112,7 +112,7 @@ def softplus(call: NodeCall, x: Value, beta: float = 1, threshold: float = 20) -
 
 
 def log_of_1_and_exp(x: Value) -> Value:
-    """Without overflow: the exponential is of a number below 0. The gradient is the sigmoid, at 0 too."""
+    """log(1 + e^x) without overflow, by an exponential of -|x|. The gradient is the sigmoid, at 0 too."""
     above = greater(x, 0.0)
     # -|x| by a choice: at 0 the gradient of abs is 0, and softplus's would lack its half
     small = log1p(apply("exp", where(above, combined("negative", x), x)))
@@ -159,7 +159,7 @@ def gelu(call: NodeCall, x: Value, approximate: str = "none") -> Value:
 
 
 def elu(call: NodeCall, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    """At 0 the gradient is that from below."""
+    """scale * (x above 0, else alpha * (e^(x * input_scale) - 1)); at 0 the gradient is that from below."""
     above = greater(x, 0.0)
     # 0 above: e^x of large numbers would be infinite, and its gradient times 0 NaN
     below = combined("multiply", expm1(where(above, 0.0, combined("multiply", x, input_scale))), alpha)

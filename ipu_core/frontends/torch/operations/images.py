@@ -50,7 +50,7 @@ def convolution(
     call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Any = 0,
     dilation: Numbers = 1, groups: int = 1,
 ) -> Value:  # fmt: skip
-    """Of images or signals; a signal is an image of one line."""
+    """A convolution of images or signals; a signal is an image of one line."""
     lines = len(shape_of(weight)) == 3
     if len(shape_of(x)) < len(shape_of(weight)):
         return convolution(call, reshape(x, (1, *shape_of(x))), weight, bias, stride, padding, dilation, groups)[0]
@@ -84,7 +84,7 @@ def transposed(
     call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Numbers = 0,
     output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Value:  # fmt: skip
-    """The gradient of a convolution for its input."""
+    """A transposed convolution: the gradient of a convolution with respect to its input."""
     lines = len(shape_of(weight)) == 3
     if len(shape_of(weight)) > 4:
         raise NotImplementedError("convolutions of volumes")

@@ -153,7 +153,7 @@ def cross_entropy(
     call: NodeCall, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Value:  # fmt: skip
-    """Labels are numbers of classes, or the classes' probabilities."""
+    """Cross-entropy of logits with labels that are class numbers or probabilities of the classes."""
     place = 1 if len(shape_of(x)) > 1 else 0
     with scope([x, y], family="loss"):
         logs = log_softmax(widen(x), place)
@@ -174,7 +174,7 @@ def cross_entropy(
 def embedding(
     call: NodeCall, table: Value, rows: Value, padding: int = -1, by_frequency: bool = False, *_: Any
 ) -> Value:
-    """The row of padding has no gradient."""
+    """Rows of a table by number; the row `padding` gets no gradient."""
     if by_frequency:
         raise NotImplementedError("gradients scaled by frequency")
     found = looked_up(table, rows)

@@ -117,7 +117,7 @@ def cell(step: Step, count: int) -> Callable[..., Any]:
 
 
 def dropped(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
-    """The mask is drawn from the step's key, not by torch."""
+    """Dropout; the mask is drawn from the step's key, not by torch."""
     if not train or not rate:
         return x
     # the scale of what is kept would be infinite
@@ -132,7 +132,7 @@ def dropped(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
 
 
 def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
-    """Whole channels together."""
+    """Dropout of whole channels."""
     if not train or not rate:
         return x
     shape = (*shape_of(x)[:2], *(1,) * (len(shape_of(x)) - 2))
@@ -140,7 +140,7 @@ def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> 
 
 
 def bernoulli(call: NodeCall, x: Value, chance: float = 0.5, *_: Any) -> Value:
-    """1 with a probability, else 0."""
+    """Random numbers: 1 with a given probability, else 0."""
     if not isinstance(chance, float) or not 0 < chance <= 1:
         raise NotImplementedError("a probability for each element")
     kept = dropout(call.full(1.0, call.shape), 1 - chance)

@@ -131,7 +131,7 @@ def log_sums(call: NodeCall, x: Value, dim: Any, keepdim: bool = False) -> Value
 
 
 def running_sum(call: NodeCall, x: Value, dim: int, *_: Any) -> Value:
-    """A product with ones and zeros."""
+    """The cumulative sum along an axis, as a product with a triangle of ones."""
     x = numbers(x)
     place, ndim = axis(x, dim), len(shape_of(x))
     order = (*(i for i in range(ndim) if i != place), place)
@@ -164,7 +164,7 @@ def truth(x: Value) -> Value:
 
 
 def cosine(call: NodeCall, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
-    """Lengths below eps count as eps, with the gradient of a length."""
+    """Cosine similarity along an axis; lengths below eps count as eps, with the gradient of a length."""
     over = axes(a, dim)
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))
     units = []

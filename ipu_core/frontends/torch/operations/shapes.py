@@ -28,7 +28,7 @@ def part(x: Value, dim: int, index: int | slice) -> Value:
 
 
 def with_part(x: Value, dim: int, start: int, stop: int, new: Value) -> Value:
-    """A value whose places from start to stop along one axis are new."""
+    """x with the elements from start to stop along one axis replaced by new ones."""
     pieces = [part(x, dim, slice(0, start)), new, part(x, dim, slice(stop, None))]
     # values are never written to: a write is a new value, and empty pieces are left out
     return concatenate([as_one(p) for p in pieces if shape_of(p)[axis(x, dim)]], axis(x, dim))
@@ -52,7 +52,7 @@ def swapped(call: NodeCall, x: Value, first: int = -1, second: int = -2) -> Valu
 
 
 def shaped(call: NodeCall, x: Value, *_: Any) -> Value:
-    """As the result's shape says, whatever the arguments are."""
+    """x in the shape that torch recorded for the result, whatever the arguments are."""
     return reshape(x, call.shape)
 
 
@@ -94,7 +94,7 @@ def put_select(call: NodeCall, x: Value, new: Value, dim: int, index: int) -> Va
 
 
 def put_whole(call: NodeCall, x: Value, new: Value, *_: Any) -> Value:
-    """Through a view that shows every element, in order."""
+    """A write through a view that shows every element in order."""
     return reshape(new, shape_of(x))
 
 
@@ -113,7 +113,7 @@ def cut(x: Value, sizes: Sequence[int], dim: int) -> list[Value]:
 
 
 def runs(call: NodeCall, x: Value, *arguments: Any) -> list[Value]:
-    """Cut along an axis, by the sizes of the results."""
+    """x cut along an axis into pieces of the sizes that torch recorded for the results."""
     dim = arguments[-1] if len(arguments) > 1 and isinstance(arguments[-1], int) else 0
     return cut(x, [fake.shape[dim] for fake in call.node.meta["val"]], dim)
 
@@ -189,7 +189,7 @@ def rolled(call: NodeCall, x: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def padded(call: NodeCall, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
-    """By zeros, a number, or what lies inside; amounts below 0 cut."""
+    """x padded by zeros, a number, or elements from inside; negative amounts cut."""
     for number, (low, high) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         x = _padded(x, len(shape_of(x)) - 1 - number, low, high, mode, value or 0.0)
     return x
@@ -363,4 +363,4 @@ VIEWS: dict[str, tuple[Callable[..., Value], Callable[..., Value] | None]] = {
     "slice": (sliced, put_slice), "select": (selected, put_select),
     **{name: (lambda call, x, *_: x, put_whole) for name in ("alias", "detach", "contiguous")},
 }  # fmt: skip
-"""Operations whose result is a view: how it is made of what it shows, and how that is made of a new view."""
+"""Operations whose result is a view: (base -> view, (base, new view) -> new base or None: no writes)."""
