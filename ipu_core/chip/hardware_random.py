@@ -256,11 +256,11 @@ class TileRandom:
 
 
 class Draws:
-    """What the vertices of a group draw.
+    """The random numbers that the vertices of a group draw.
 
     Args:
-        random: of the chip.
-        tiles: of the vertices, in C order of the vertex axes.
+        random: the generators of the chip.
+        tiles: the tiles of the vertices, in C order of the vertex axes.
     """
 
     def __init__(self, random: TileRandom, tiles: Ints) -> None:

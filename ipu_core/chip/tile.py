@@ -38,7 +38,7 @@ SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
 Dtypes = tuple[np.dtype[Any], np.dtype[Any]]
-"""Of the two operands of a product."""
+"""The dtypes of the two operands of a product."""
 
 
 class Position(Protocol):

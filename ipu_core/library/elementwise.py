@@ -27,7 +27,7 @@ Operand = Tensor | float
 class Rounded(Codelet):
     """A codelet that rounds to nearest, or stochastically with the key."""
 
-    supervisor = True
+    supervisor = True  # one vertex uses all workers of its tile, as the cycles of `chip.cost` count
     stochastic: ClassVar[Any] = Static(False)
 
     def __init_subclass__(cls) -> None:

@@ -93,6 +93,7 @@ def pad(
     zeros = fill(graph, out, 0.0, name=f"{name}: zeros")
     if not x.size:
         return [*zeros]
+    # the last element ends the slice: a gap behind it is padding of the other side
     ends = zip(x.shape, low, interior, strict=True)
     inner = out[tuple(slice(first, first + (n - 1) * (gap + 1) + 1, gap + 1) for n, first, gap in ends)]
     return [*zeros, Copy(x, inner, name)]

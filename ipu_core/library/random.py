@@ -18,7 +18,7 @@ class DropoutMask(Codelet):
     """1 for what is kept and 0 for what is dropped; bits depend on an element's index, not on the layout."""
 
     supervisor = True
-    uses_key = True
+    uses_key = True  # whatever the rounding: a mask is random in every precision
     out = Output(None, ndim=None)
     rate = Param(0.0)
     offset = Param(0)

@@ -58,7 +58,7 @@ class Side(NamedTuple):
 def product_sides(target: Target, a: Tensor, b: Tensor) -> list[Side]:
     """The operands of a product."""
     size = product_sizes(a.shape, b.shape)
-    other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
+    other = a.variable is not b.variable  # a plan counts its operands apart, a tile receives an element once
     return [
         _side(a, None, (size.batch, size.m, size.k), "bmk", target, stay=True),
         _side(b, None, (size.batch, size.k, size.n), "bkn", target, stay=other),

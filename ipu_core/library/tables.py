@@ -20,8 +20,8 @@ from ipu_core.library.moves import is_float32
 from lowprec.integers import ceil_div
 
 SHARE = 16
-"""The part of a tile's memory that it may hold of a table or a sum of rows before others take some: of large tables,
-not of small ones, whose runs would need their indices on more tiles."""
+"""A tile holds at most 1 / SHARE of its memory of a table, or of a sum of rows, before other tiles take runs of the
+rows. Smaller tables stay whole: runs would only bring their indices to more tiles."""
 
 
 class Gather(Codelet):

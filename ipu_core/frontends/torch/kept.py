@@ -72,7 +72,6 @@ class ModuleSnapshot:
         for x, grad in self._grads:
             x.grad = grad
         for x, before in self._numbers:
-            # a copy would change the tensor's version, by which others notice writes
             if not same_bits(self._torch, x, before):
                 x.data.copy_(before)
         for source, state in self._states:

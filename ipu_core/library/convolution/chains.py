@@ -37,7 +37,7 @@ def fold(array: Array, into: Axes) -> Array:
 
 
 class _Chains(Rounded):
-    """Chains of images and of weights have in common: windows, the other operand, and the place of blocks and part."""
+    """Base of the chains of images and of weights: windows, the other operand, and the place of blocks and part."""
 
     x = Input(None, ndim=7)
     other = Input(None, ndim=5)

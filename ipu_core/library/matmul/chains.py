@@ -63,7 +63,7 @@ def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: BlockPo
 
 
 class _Summing(Rounded):
-    """Codelets that add have in common: an Accumulation, the letters of the vertex axes and the place of the blocks."""
+    """Base of the codelets that add: an Accumulation, the letters of the vertex axes and the place of the blocks."""
 
     accumulation: Any = Param()
     axes = Param("")

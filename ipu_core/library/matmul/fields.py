@@ -66,6 +66,7 @@ def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
     columns = group.columns.first + np.arange(group.columns.runs)
     parts = group.parts.first + group.apart * np.arange(group.parts.runs)[:, None, None]
     batch = np.arange(grid.batch.size)[:, None, None]
+    # a tile has neighbouring parts: their number over the parts of a tile is the tile's
     tiles = block_tiles(grid, parts // grid.parts.block, rows, columns, batch)
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
@@ -191,6 +192,7 @@ def held_field(held: Tensor, side: str, cuts: GroupCuts, group: TurnGroup) -> Te
     _, across, block, inner, depth = held.strides
     other = group.columns if side == "a" else group.rows
     along = "m" if side == "a" else "n"
+    # a held piece has axes for blocks and for the others: a step of blocks is one index there
     steps = {"b": held.strides[0], along: block, "n" if side == "a" else "m": across, "k": group.parts.step * depth}
     outer = tuple(steps[axis] for axis, _, _ in cuts.vertex)
     lengths = {along: (held.shape[3], inner), "k": (cuts.own["k"][1], depth)}
