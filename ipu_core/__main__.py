@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 2 for bad input, a failed point or a file that could not be written; 130 after Ctrl-C, 143 after SIGTERM; of
     what is printed see `streams.guarded`.
     """
+    # first: an error while arguments are read must be printable, too
     _print_anywhere()
     return streams.guarded("ipu-core", functools.partial(_run, arguments))
 
@@ -71,10 +72,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     arguments = [f"--optimizer{word.removeprefix(older)}" if word.startswith(older) else word for word in arguments]
     given = parser.parse_args(arguments)
     try:
+        # until here a Ctrl-C ended the process at once; from here on somebody catches it
         interruption.restore()
         if getattr(given, "config", None) is not None:
+            # the file's options first: argparse takes the last, so what was typed wins
             given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
         return int(given.run(given))
+    # an OSError of the output itself: there is nowhere to print it, and `guarded` has the exit code
     except streams.Unprintable:
         raise
     except (ValueError, ImportError, IpuError, OSError, MemoryError) as error:
@@ -92,7 +96,9 @@ def _in_words(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, OSError):
         return refusal_in_words(error) or type(error).__name__
+    # messages of several lines (a plan in words) as one
     text = " ".join(str(error).split()) or type(error).__name__
+    # tile memory that is too small says so itself: only Python's own has no words
     if isinstance(error, MemoryError) and not isinstance(error, IpuError):
         return f"not enough memory: {text}"
     return text
@@ -103,6 +109,7 @@ def _print_anywhere() -> None:
     codecs.register_error("plain", _plainly)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
+            # an encoding without the character (LANG=C) would end a study at its first table
             stream.reconfigure(errors="plain")
 
 
@@ -132,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
     )
+    # `profile` has no such options, and `_settings` reads them for every command
     profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
     why = _command(commands, "blame", _blame, "why a precision learns less than float32: equation, cause, cure")
     why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
@@ -242,6 +250,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
+    # weights of deviation 1 want another learning rate; one that is typed stays
     if given.unit_scaled or given.mup or _in_units(given, precisions):
         said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
         said["loss_scale"] = None  # it needs none
@@ -252,6 +261,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup,
+        # what was typed before what is usual for the model
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 
@@ -273,6 +283,7 @@ def _in_units(given: argparse.Namespace, precisions: Sequence[str]) -> bool:
         ValueError: some are, and no learning rate is given that is for those and for the others.
     """
     scaled = [name for name in precisions if Precision.parse(name).unit_scaled]
+    # one rate for both kinds would be far off for one of them
     if scaled and len(scaled) < len(precisions) and given.lr is None:
         raise ValueError(
             f"{scaled[0]} begins with other weights than the others and wants another learning rate (such as "
@@ -335,6 +346,7 @@ def _finish(made: "Study", folder: Path) -> int:
         print(f"{point} failed: {error}", file=sys.stderr)
     for name, error in made.unwritten.items():
         print(f"{name} could not be written: {error}", file=sys.stderr)
+    # a folder may hold files of others, which this run did not write
     names = sorted(path.name for path in folder.iterdir() if study.files.is_own(path.name))
     print(f"written to {folder}: {', '.join(names)}")
     return 2 if made.failures or made.unwritten else 0
@@ -352,17 +364,20 @@ def _from_file(given: argparse.Namespace) -> list[str]:
         raise ValueError(f"the configuration {given.config} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{given.config}: {error}") from error
+    # what argparse knows, so that a new option is one of the file, too
     known = {name.replace("_", "-") for name in vars(given)} - {"command", "run", "config", "name"}
     words = []
     for key, value in table.items():
         name = "optimizer" if key == "optimiser" else key  # as version 0.1.0 spelt it
         if name not in known:
             raise ValueError(f"{given.config}: unknown option {name!r}; there are {', '.join(sorted(known))}")
+        # two models that differ are refused, and what was typed stands
         if name == "model" and (given.name or given.model):
             continue
         if name in TRAINING and given.command == "profile":  # one file for all commands
             continue
         if name == "precisions" and isinstance(value, list):
+            # as one word: --precisions takes several, and the last occurrence alone would count
             value = ",".join(map(str, value))
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []

@@ -13,9 +13,11 @@ from lowprec.checks import expect, integer, pairs
 
 
 def refusal_in_words(error: OSError) -> str:
-    """What the system would not do, and with which file; of too many open files the limit, whichever came last."""
+    """An OSError in one line: what was refused for which file, or the limit of open files where that is reached."""
+    # the file that came last is not the cause, the limit is
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"too many open files: this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+    # of two files (rename) the second is the one that the user named
     name = error.filename2 or error.filename
     return (f"{error.strerror}: {name}" if name else error.strerror) or " ".join(str(error).split())
 
@@ -97,7 +99,7 @@ class OutOfStreamingMemory(IpuError, MemoryError):
             f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # Python's own would call the class with the message alone
         return type(self), (self.needed, self.available, self.buffers), self.__dict__
 
 
@@ -143,7 +145,7 @@ class OutOfTileMemory(IpuError, MemoryError):
             f"largest variables there: {largest} (an Engine with allow_out_of_memory=True goes on regardless)"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # as above; a partial, since pickle passes no keywords
         make = functools.partial(type(self), before_planning=self.before_planning)
         given = (self.tile, self.needed, self.available, self.categories, self.variables, self.step)
         return make, given, self.__dict__

@@ -27,6 +27,7 @@ def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
         shape: sizes of the axes.
         bound: largest magnitude.
     """
+    # by integers of the key: NumPy's generators may change their distributions between versions
     words = random_bits(key, sizes("shape", shape), 32)
     return (number("bound", bound) * (words * 2.0**-31 - 1.0)).astype(np.float32)
 
@@ -40,10 +41,13 @@ def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
         shape: sizes of the axes.
         deviation: the standard deviation.
     """
+    # keys of their own: the two numbers of Box and Muller must be independent
     for_radius, for_angle = as_key(key).split(2)
     shape, deviation = sizes("shape", shape), number("deviation", deviation)
+    # half a step off the grid, so that the logarithm never meets 0
     unit = ((random_bits(for_radius, shape, 32) + 0.5) * 2.0**-32).astype(np.float32)
     angle = uniform(for_angle, shape, math.pi)
+    # by the kernels' fixed sequences, not NumPy's functions, whose bits differ between AVX2 and AVX-512
     radius = apply("sqrt", elementwise("multiply", apply("log", unit), -2.0))
     return np.asarray(elementwise("multiply", elementwise("multiply", radius, apply("cos", angle)), deviation))
 
@@ -115,6 +119,7 @@ def mlp_parameters(key: KeyLike, widths: Sequence[int]) -> list[dict[str, Array]
     if not isinstance(widths, Sequence) or len(widths) < 2:
         raise ValueError(f"a perceptron needs at least two widths, not {widths!r}")
     keys = as_key(key).split(len(widths) - 1)
+    # no relu follows the last layer, so its variance is 1 / inputs
     initials = [he_uniform] * (len(widths) - 2) + [lecun_uniform]
     shapes = itertools.pairwise(widths)
     weights = [f(k, shape) for f, k, shape in zip(initials, keys, shapes, strict=True)]

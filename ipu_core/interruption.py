@@ -19,7 +19,7 @@ PATIENCE = 2.0  # seconds in which another of the same is no second wish: GNU's 
 
 
 class Terminated(KeyboardInterrupt):
-    """Another signal than Ctrl-C's that asks the process to end: all that Ctrl-C ends in good order ends so too.
+    """SIGTERM or SIGHUP: a KeyboardInterrupt, so that whatever handles Ctrl-C in good order handles these, too.
 
     Attributes:
         args: The signal's number.
@@ -33,6 +33,7 @@ def is_command_line(arguments: Sequence[str], script: str) -> bool:
         arguments: `sys.orig_argv`.
         script: `sys.argv[0]`.
     """
+    # workers of the installed script have its name in sys.argv, and are ended quietly by their pool
     if "--multiprocessing-fork" in arguments:
         return False
     if script == "-m":  # what Python puts there while it looks for the module
@@ -42,6 +43,7 @@ def is_command_line(arguments: Sequence[str], script: str) -> bool:
 
 def restore() -> None:
     """Ctrl-C is KeyboardInterrupt again and the others are `Terminated`, once somebody is there to catch them."""
+    # only what this module set: a handler of the caller's stays
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in WORDS:
@@ -62,6 +64,7 @@ def number_of(error: KeyboardInterrupt) -> signal.Signals:
 def _terminate(number: int, _frame: FrameType | None, since: float = -PATIENCE) -> None:
     """Raises, but for a signal that comes while the last one's exception is on its way."""
     now = time.monotonic()
+    # a second signal would raise in the midst of what the first one's exception cleans up
     if now - since >= PATIENCE:
         signal.signal(number, functools.partial(_terminate, since=now))
         raise Terminated(number)
@@ -69,6 +72,7 @@ def _terminate(number: int, _frame: FrameType | None, since: float = -PATIENCE) 
 
 def _end(number: int, _frame: FrameType | None) -> None:
     """Ends the process at once: nothing has been begun, and an exception could be lost inside an import."""
+    # not print: the signal may have come in the midst of one, whose lock it would wait for
     os.write(2, f"\n{WORDS[signal.Signals(number)]} before anything was begun\n".encode())
     os._exit(128 + number)
 

@@ -1,1 +1,1 @@
-"""The chip as figures and rules: what a tile computes, draws, remembers and pays for, without any program."""
+"""The chip without any program: figures of targets, cycles of codelets, arithmetic and random numbers of a tile."""

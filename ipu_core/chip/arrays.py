@@ -1,4 +1,4 @@
-"""Arrays: memory as the kernels like it, and what tells one from another."""
+"""Arrays: memory aligned for the kernels, and digests that tell one array from another."""
 
 import hashlib
 from typing import Any
@@ -22,5 +22,5 @@ def words(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def digest(array: NDArray[Any]) -> bytes:
-    """Sixteen bytes that stand for an array's elements; its dtype and shape are not among them."""
+    """A digest (16 bytes) of an array's elements, without its dtype and shape."""
     return hashlib.blake2b(array.tobytes(), digest_size=16).digest()

@@ -83,6 +83,7 @@ def replica_seed(seed: Sequence[int], replica: int, *, identical: bool) -> tuple
     """
     if replica < 0:
         raise ValueError(f"replica must be at least 0, not {replica}")
+    # one 64-bit number, so that a carry reaches the upper word
     word = (seed[1] << 32 | seed[0]) + (0 if identical else replica)
     return word & 0xFFFFFFFF, word >> 32 & 0xFFFFFFFF
 
@@ -134,6 +135,7 @@ def _half(values: NDArray[np.float32], random: Words, nanoo: bool = False) -> ND
         rounded = carried.view(np.float32).astype(np.float64)
     subnormal = _subnormal(values, words)
     result = np.where(np.abs(values) < 2.0**-14, subnormal, rounded)
+    # the machine never makes a half infinity: NaN with nanoo, else the largest half
     undefined = np.isnan(values) | (np.abs(result) > _LARGEST) if nanoo else np.isnan(values)
     return np.where(undefined, np.nan, np.clip(result, -_LARGEST, _LARGEST)).astype(np.float16)
 
@@ -272,11 +274,11 @@ class TileRandom:
 
 
 class Draws:
-    """What the vertices of a group draw.
+    """The random numbers that the vertices of a group draw.
 
     Args:
-        random: of the chip.
-        tiles: of the vertices, in C order of the vertex axes.
+        random: the generators of the chip.
+        tiles: the tiles of the vertices, in C order of the vertex axes.
     """
 
     def __init__(self, random: TileRandom, tiles: Ints) -> None:

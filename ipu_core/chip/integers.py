@@ -1,4 +1,4 @@
-"""Whole numbers by tile, by vertex, by candidate."""
+"""Arrays of int64, such as a number for each tile or vertex, and their distinct values."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ Ints = npt.NDArray[np.int64]
 
 def distinct(values: Ints) -> Ints:
     """The values in ascending order, each once; faster than np.unique, which hashes what a sort puts in order."""
-    if ascends(values):
+    if ascends(values):  # found in one pass, without a sort or a copy
         return values
     ordered = np.sort(values)
     first: Ints = ordered[np.append(True, ordered[1:] != ordered[:-1])]

@@ -38,7 +38,7 @@ SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
 Dtypes = tuple[np.dtype[Any], np.dtype[Any]]
-"""Of the two operands of a product."""
+"""The dtypes of the two operands of a product."""
 
 
 class Position(Protocol):
@@ -187,6 +187,7 @@ def scaled(
 
     The AMP unit multiplies the scale of fp8 tensors into products before it adds them.
     """
+    # exact, so that exceptions are the sum's that follows
     kernel = elementwise("multiply", [dtype, scale], np.float32, Rounding(), replace(control, inv=False, oflo=False))
     return lambda operand, factor, out: kernel((operand, factor), None, 0, out)
 
@@ -308,6 +309,7 @@ def scatter_add(indices: Array, updates: Array, out: Array, first: int = 0, rows
         IndexError: an index outside the rows.
     """
     numbers, held = row_numbers(indices), out.shape[-2]
+    # a run of rows: indices elsewhere are other tiles' and are left out
     if rows is not None and held < rows:
         places, here = in_run(numbers, first, held, rows)
         numbers, updates = places[here], updates[..., here, :]
@@ -338,6 +340,7 @@ def put_along(indices: Array, updates: Array, out: Array) -> None:
         IndexError: an index outside [0, n).
     """
     places = flat_indices(indices, out.shape[-1]).reshape(-1)
+    # all rows as one table of single elements: `scatter_add` has the stated order already
     total = np.empty((out.size, 1), np.float32)
     scatter_add(places, updates.reshape(-1, 1), total)
     out[...] = total.reshape(out.shape)

@@ -49,6 +49,7 @@ def matmul_part(
     terms = a.shape[-1]
     group = order.group_of(terms)
     wide = np.zeros(out.shape, np.float32)
+    # a group's products in float32 without a rounding; the draw that follows is the rounding
     one = Accumulation(None, 1, 1, FLOAT32, None, order.adder)
     call = prepare_part(a.dtype, b.dtype, one, _NEAREST)
     cuts = [slice(first, first + group) for first in range(0, terms, group)]

@@ -34,6 +34,7 @@ class Traffic(NamedTuple):
         """All that moves in one phase."""
         nothing = total = Traffic.none(tiles)
         for part in parts:
+            # most steps move nothing in one direction at least: zeros are not added tile by tile
             if part is not nothing:
                 total = part if total is nothing else total + part
         return total
@@ -53,6 +54,7 @@ class Traffic(NamedTuple):
         of a supertile receive arrive at the shared rate.
         """
         alone, together = target.exchange_bytes_per_cycle, target.exchange_bytes_per_cycle_shared
+        # in units of 1 / (alone * together) cycles, so that one division, rounded up, comes at the end
         arriving = (self.received - self.shared) * together + self.shared * alone
         busiest = max(int(arriving.max(initial=0)), together * int(self.sent.max(initial=0)))
         return target.exchange_fixed_cycles + ceil_div(busiest, alone * together) if busiest > 0 else 0
@@ -61,12 +63,13 @@ class Traffic(NamedTuple):
 @lru_cache(maxsize=16)
 def _nothing(tiles: int) -> Traffic:
     zero = np.zeros(tiles, np.int64)
+    # shared by all callers
     zero.flags.writeable = False
     return Traffic(zero, zero, zero)
 
 
 def shared_weight(target: Target) -> float:
-    """What a byte that both tiles of a supertile receive counts, where one that a single tile receives counts 1."""
+    """The time of a byte that both tiles of a supertile receive, relative to one that a single tile receives."""
     if target.tiles_per_supertile == 1:
         return 1.0
     return target.exchange_bytes_per_cycle / target.exchange_bytes_per_cycle_shared

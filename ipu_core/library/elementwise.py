@@ -28,11 +28,12 @@ class Rounded(Codelet):
     """A codelet that rounds to nearest, or stochastically with the key."""
 
     trusted = True
-    supervisor = True
+    supervisor = True  # one vertex uses all workers of its tile, as the cycles of `chip.cost` count
     stochastic: ClassVar[Any] = Static(False)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        # each static value makes a class of its own, and only the stochastic one asks for keys
         cls.uses_key = cls.stochastic
 
     @property
@@ -81,7 +82,8 @@ class ElementwiseVertex(Rounded):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
-        size = max(self.out.itemsize, *self._sizes())
+        size = max(self.out.itemsize, *self._sizes())  # the widest type decides how many elements a 64-bit vector holds
+        # PopLibs has an estimator of its own for casts, with another overhead
         if self.op == "identity":
             return int(cost.cast(target, elements, size))
         return int(cost.elementwise(target, self.op, elements, size))
@@ -122,7 +124,7 @@ def pieces(layout: LinearLayout, tensor: Tensor, shape: Sequence[int]) -> list[F
         cut = (down, across * layout.columns, across)
         return [Tensor(view.variable, view.offset, (rows, count, layout.columns), cut)]
     whole, rest = divmod(rows, layout.rows)
-    step = layout.rows * down
+    step = layout.rows * down  # affine, so that a group of vertices is one tensor and no list of indices
     found = [Tensor(view.variable, view.offset, (whole, layout.rows, columns), (step, down, across))] if whole else []
     if rest:
         found.append(Tensor(view.variable, view.offset + whole * step, (1, rest, columns), (step, down, across)))
@@ -176,9 +178,11 @@ def elementwise(
     """
     if not out.size:
         return []
+    # operands that lie on other tiles are gathered by the engine: the vertices stand where the result lies
     compute_set = graph.add_compute_set(name or op)
     layout = linear_layout(graph.target, out.shape)
     tensors = [item for item in operands if isinstance(item, Tensor)]
+    # the n-th tensor among the operands is the n-th field; numbers stand in `pattern` alone
     fields = dict(zip("xyz", (pieces(layout, tensor, out.shape) for tensor in tensors), strict=False))
     names = iter("xyz")
     pattern = tuple(next(names) if isinstance(item, Tensor) else float(item) for item in operands)
@@ -186,6 +190,7 @@ def elementwise(
     for number, (tiles, offset) in enumerate(vertex_tiles(layout)):
         sources: dict[str, FieldSource] = {key: parts[number] for key, parts in fields.items()}
         sources["out"] = results[number]
+        # a cut row has the vertex axes (rows, pieces); of whole rows a vertex has the two axes (rows, columns) itself
         own = 1 if layout.columns < layout.shape[1] else 2
         params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own, "stochastic": stochastic}
         graph.add_vertices(compute_set, ElementwiseVertex, tiles, sources, params, operation)

@@ -21,10 +21,12 @@ def join_axes(arrays: Sequence[Array]) -> list[Array]:
     """
     shape = arrays[0].shape
     kept: list[tuple[int, list[int]]] = []
+    # from the innermost axis outwards, so that an axis is compared with all that already joined within it
     for axis in reversed(range(len(shape))):
         strides = [array.strides[axis] for array in arrays]
         if shape[axis] == 1:
             continue
+        # axes that an array repeats (stride 0) join too: 0 == n * 0
         if kept and all(s == kept[-1][0] * inner for s, inner in zip(strides, kept[-1][1], strict=True)):
             kept[-1] = (kept[-1][0] * shape[axis], kept[-1][1])
         else:
@@ -49,11 +51,11 @@ def fold_axis(array: Array, axis: int, into: int | None) -> Array | None:
 
     None where the memory does not allow it. `into` None means that the array must be the same all along the axis.
     """
-    if array.shape[axis] == 1:
+    if array.shape[axis] == 1:  # its stride may be any number, and must not decide
         return drop_axis(array, axis)
     if into is None:
         return drop_axis(array, axis) if array.strides[axis] == 0 else None
-    if array.strides[axis] != array.shape[into] * array.strides[into]:
+    if array.strides[axis] != array.shape[into] * array.strides[into]:  # other elements lie between the blocks
         return None
     shape, strides = list(array.shape), list(array.strides)
     shape[into] *= shape.pop(axis)
@@ -68,7 +70,7 @@ def fold_all(arrays: Sequence[Array], axis: int, into: Sequence[int | None]) -> 
 
 
 def first_along(values: Any, axis: int, axes: int) -> Any:
-    """A number per vertex (any shape that broadcasts to `axes` vertex axes) at index 0 of one axis, which vanishes."""
+    """Numbers by vertex, which broadcast to `axes` vertex axes, at index 0 of one axis, which is dropped."""
     if np.ndim(values) == 0:
         return values
     array = np.asarray(values)

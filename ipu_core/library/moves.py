@@ -52,7 +52,7 @@ class OneHot(Codelet):
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
-        return cost.elementwise(target, "equal", elements, 4)
+        return cost.elementwise(target, "equal", elements, 4)  # bytes of an int32 label
 
 
 def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list[Execute]:
@@ -72,6 +72,7 @@ def concatenate(parts: Sequence[Tensor], out: Tensor, axis: int, *, name: str = 
     for part in parts:
         place = out[(slice(None),) * axis + (slice(at, at + part.shape[axis]),)]
         at += part.shape[axis]
+        # a Copy of nothing is left out: it would be a step of the program
         if part.size:
             copies.append(Copy(part, place, name))
     return copies
@@ -90,9 +91,11 @@ def pad(
         interior: zeros between two elements of each.
         name: of the copy.
     """
+    # filled whole and then written over: the zeros between elements are no blocks of the layout
     zeros = fill(graph, out, 0.0, name=f"{name}: zeros")
     if not x.size:
         return [*zeros]
+    # the last element ends the slice: a gap behind it is padding of the other side
     ends = zip(x.shape, low, interior, strict=True)
     inner = out[tuple(slice(first, first + (n - 1) * (gap + 1) + 1, gap + 1) for n, first, gap in ends)]
     return [*zeros, Copy(x, inner, name)]
@@ -111,7 +114,9 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
         return []
     compute_set = graph.add_compute_set(name)
     layout = linear_layout(graph.target, out.shape)
+    # an axis of stride 0: every column compares the same label, without a copy of it
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
+    # without memory of its own: every row has the same numbers
     columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
     numbers = _pieces_of_array(layout, columns)
     parts = zip(

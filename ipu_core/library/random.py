@@ -19,7 +19,7 @@ class DropoutMask(Codelet):
 
     trusted = True
     supervisor = True
-    uses_key = True
+    uses_key = True  # whatever the rounding: a mask is random in every precision
     out = Output(None, ndim=None)
     rate = Param(0.0)
     offset = Param(0)
@@ -27,6 +27,7 @@ class DropoutMask(Codelet):
 
     def prepare(self) -> None:
         """Joins axes and makes the draw ready."""
+        # the elements of a group are contiguous in the result: one draw from `offset` on makes all of them
         (self._result,) = join_axes([self.out])
         draws = self.draws
         self._mask = tile.dropout_mask(self.rate) if draws is None else tile_random.dropout_mask(self.rate, draws)

@@ -35,7 +35,7 @@ class TopIndices(Codelet):
 
     def scratch(self, target: Target) -> Any:
         """A heap of values and indices per worker."""
-        return target.workers * 8 * self.out.shape[-1]
+        return target.workers * 8 * self.out.shape[-1]  # bytes of a float32 value and an int32 index
 
 
 class TakeAlong(Codelet):
@@ -129,6 +129,7 @@ def put_along(
     """
     if not out.size:
         return []
+    # summed in float32 and rounded once: many updates of one index add no roundings
     total = out if is_float32(out) else add_array(graph, "float32", out.shape, f"{name}: total")
     programs = _along(graph, PutAlong, {"indices": indices, "updates": updates, "out": total}, name)
     if total is not out:
@@ -154,6 +155,7 @@ def _along(graph: Graph, codelet: type[Codelet], fields: dict[str, Tensor], name
 
 def _row_cuts(target: Target, rows: int) -> list[tuple[int, npt.NDArray[np.int64], int]]:
     """(first row, tiles, rows per tile) of an even cut and a short last one."""
+    # whole rows: a search for the largest of a row that lies on several tiles would have to exchange at every step
     each = ceil_div(rows, target.tiles)
     whole, rest = divmod(rows, each)
     found = [(0, np.arange(whole), each)] if whole else []

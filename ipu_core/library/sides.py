@@ -16,7 +16,7 @@ from lowprec.values.axes import fold
 
 
 class Sizes(NamedTuple):
-    """Of a product m x k by k x n, as often as `batch` says; of a reduction over k of m x k x n."""
+    """Sizes of `batch` products m x k by k x n, or of a reduction of m x k x n over k."""
 
     m: int
     k: int
@@ -25,13 +25,13 @@ class Sizes(NamedTuple):
 
 
 def product_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> Sizes:
-    """Of a product of arrays of these shapes, with the same leading axes."""
+    """The sizes of a product of arrays of these shapes, whose leading axes are the same."""
     *batch, m, k = a
     return Sizes(m, k, b[-1], math.prod(batch))
 
 
 def sum_sizes(shape: tuple[int, ...], axes: Sequence[int]) -> Sizes:
-    """Of a sum or a maximum over some axes."""
+    """The sizes of a sum or a maximum of an array over some axes."""
     return Sizes(*fold(shape, tuple(axes)).shape)
 
 
@@ -41,8 +41,8 @@ class Side(NamedTuple):
     Attributes:
         perm: order in which its axes are taken; None: as they are.
         sizes: of the three axes the plan sees.
-        layout: how it lies.
-        stays: False: it must first be copied into a new array with its axes in that order, which then lies so.
+        layout: the mapping to tiles that the plan counts with.
+        stays: whether it is read where it lies; False: it is first copied into a new array with that layout.
     """
 
     perm: tuple[int, ...] | None
@@ -58,7 +58,7 @@ class Side(NamedTuple):
 def product_sides(target: Target, a: Tensor, b: Tensor) -> list[Side]:
     """The operands of a product."""
     size = product_sizes(a.shape, b.shape)
-    other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
+    other = a.variable is not b.variable  # a plan counts its operands apart, a tile receives an element once
     return [
         _side(a, None, (size.batch, size.m, size.k), "bmk", target, stay=True),
         _side(b, None, (size.batch, size.k, size.n), "bkn", target, stay=other),
@@ -83,6 +83,7 @@ def _side(
 ) -> Side:
     source = tensor if perm is None else tensor.transpose(*perm)
     try:
+        # axes that do not join to the three of the plan are copied first, and then lie in the plan's order
         planned = source.reshape(sizes) if stay else None
     except ValueError:
         planned = None
@@ -94,8 +95,10 @@ def _side(
 
 def _stored_order(tensor: Tensor, letters: str) -> str | None:
     """The axes in the order they are stored, if the tensor is a whole variable with its axes permuted."""
+    # `Stored` describes whole variables alone
     if tensor.offset or tensor.size != tensor.variable.size:
         return None
+    # axes of length 1 first: their strides say nothing about the order
     axes = sorted(zip(tensor.strides, tensor.shape, letters, strict=True), key=lambda axis: (axis[1] > 1, -axis[0]))
     size = 1
     for stride, length, _ in reversed(axes):
@@ -108,7 +111,7 @@ def _stored_order(tensor: Tensor, letters: str) -> str | None:
 def arranged(
     graph: Graph, programs: list[Program], tensors: Sequence[Tensor], sides: Sequence[Side], name: str
 ) -> list[Tensor]:
-    """The operands as a plan states them, copied where they do not lie so."""
+    """The operands as a plan takes them; those whose side does not stay are copied."""
     found = []
     for tensor, side in zip(tensors, sides, strict=True):
         source = side.source(tensor)
@@ -149,6 +152,7 @@ def planned(
         memory: bytes of a tile for what is under way; None: what operands and result leave.
     """
     (m, k, n, batch), result = size, Stored("bmn", linear_layout(target, out).chunk)
+    # the search counts the exchange from where operands lie to where the result lies
     lies = (*(side.layout for side in sides), result)
     if len(sides) == 2:
         product = product_of(target, m, k, n, batch=batch, operands=operands, lies=lies)

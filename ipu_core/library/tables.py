@@ -20,8 +20,8 @@ from ipu_core.library.moves import is_float32
 from lowprec.integers import ceil_div
 
 SHARE = 16
-"""The part of a tile's memory that it may hold of a table or a sum of rows before others take some: of large tables,
-not of small ones, whose runs would need their indices on more tiles."""
+"""A tile holds at most 1 / SHARE of its memory of a table, or of a sum of rows, before other tiles take runs of the
+rows. Smaller tables stay whole: runs would only bring their indices to more tiles."""
 
 
 class Gather(Codelet):
@@ -37,8 +37,10 @@ class Gather(Codelet):
 
     def compute(self) -> None:
         """Copies rows; an index outside all rows is an error."""
+        # negative indices count from the last of all rows, so the run alone cannot tell where they lie
         places, here = tile.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
         self.out[..., here, :] = self.table[..., places[here], :]
+        # `Choose` never takes these rows; they are written so that memory holds the same in every run
         self.out[..., ~here, :] = 0
 
     def cycles(self, target: Target) -> Any:
@@ -47,7 +49,7 @@ class Gather(Codelet):
 
 
 class Choose(Codelet):
-    """For every index the row that its run of the table has, of what all the runs looked up."""
+    """Of what all runs looked up for an index, the row of the run that the index lies in."""
 
     trusted = True
     supervisor = True
@@ -91,7 +93,7 @@ class ScatterAdd(Codelet):
 
 
 class _Cut(NamedTuple):
-    """Tiles that share columns: each has so many from its own on, the first tile's being `first`."""
+    """Tiles that share columns: tile i of `tiles` has the columns from first + i * columns on."""
 
     first: int
     tiles: npt.NDArray[np.int64]
@@ -111,8 +113,8 @@ class _Cut(NamedTuple):
 def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
     """Adds out = table[indices] along the first axis. Tiles share the columns.
 
-    Of a large table with many more rows than there are indices, tiles look up what is in their runs of the rows; then
-    it is chosen, index by index, which run's row it is.
+    In a large table with at least twice as many rows as there are indices, each tile looks all indices up in its run of
+    the rows; then, index by index, the row of the right run is chosen.
 
     Args:
         graph: where.
@@ -128,12 +130,14 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
         return []
     rows, flat, result = table.reshape(len(table), -1), indices.reshape(-1), out.reshape(indices.size, -1)
     cuts = _column_cuts(graph.target, rows.shape[1])
+    # each run gives a row for every index: of few rows that is more than half of the table, and nothing is won
     each = _rows_each(graph.target, rows, cuts) if 2 * flat.size <= len(rows) else len(rows)
     if each >= len(rows):
         return _look_up(graph, rows, flat, [cut.of(result)[None] for cut in cuts], cuts, each, name)
     found = [_found(graph, result, cuts, cut, ceil_div(len(rows), each), f"{name}: found") for cut in cuts]
     programs = _look_up(graph, rows, flat, found, cuts, each, name)
     compute_set = graph.add_compute_set(f"{name}: choice")
+    # as many tiles choose as looked up, each for a share of the indices
     share, params = ceil_div(flat.size, len(found[0])), {"each": each, "rows": len(rows)}
     for number, top in enumerate(range(0, flat.size, share)):
         some = slice(top, top + share)
@@ -155,7 +159,7 @@ def _found(graph: Graph, result: Tensor, cuts: Sequence[_Cut], cut: _Cut, runs: 
 def _look_up(
     graph: Graph, rows: Tensor, indices: Tensor, found: Sequence[Tensor], cuts: Sequence[_Cut], each: int, name: str
 ) -> list[Execute]:
-    """Adds what runs of so many rows have for the indices: for each cut (runs, tiles, indices, columns)."""
+    """Adds the look-ups in runs of `each` rows; `found` has (runs, tiles, indices, columns) for each cut."""
     compute_set = graph.add_compute_set(name)
     for cut, places in zip(cuts, found, strict=True):
         for number in range(len(places)):
@@ -202,6 +206,7 @@ def scatter_add(
     result = total.reshape(out.shape[0], -1)
     cuts = _column_cuts(graph.target, result.shape[1])
     each = _rows_each(graph.target, result, cuts)
+    # every run reads all indices and updates and takes its own: which those are is known in the step alone
     for number, top in enumerate(range(0, len(result), each)):
         for cut in cuts:
             fields = {
@@ -223,6 +228,7 @@ def scatter_add(
 
 def _column_cuts(target: Target, columns: int) -> list[_Cut]:
     """An even cut and a short last one."""
+    # at least a 64-bit vector of float32: fewer columns cost a worker as much
     each = max(cost.width(4), ceil_div(columns, target.tiles))
     whole, rest = divmod(columns, each)
     found = [_Cut(0, np.arange(whole), each)] if whole else []
@@ -241,5 +247,6 @@ def _across(cuts: Sequence[_Cut]) -> int:
 def _rows_each(target: Target, table: Tensor, cuts: Sequence[_Cut]) -> int:
     """The rows that a tile takes: all, or as few as make them a small part of its memory, as far as there are tiles."""
     rows = len(table)
+    # runs that hold no more than the share; the cuts need that many tiles each
     small = ceil_div(rows * cuts[0].columns * table.dtype.itemsize, target.tile_memory // SHARE)
     return ceil_div(rows, max(1, min(small, target.tiles // _across(cuts))))

@@ -29,6 +29,7 @@ from lowprec.checks import entries, integer, number, sizes, truth
 def causal_mask(queries: int, keys: int | None = None) -> Array:
     """1 where a query may look at a key, at its own place or before, else 0: (queries, keys), the last at the last."""
     queries, keys = sizes("queries and keys", (queries, queries if keys is None else keys))
+    # aligned at the last key: with keys of earlier steps the last query sees all of them
     return np.tri(queries, keys, keys - queries, dtype=np.float32)
 
 
@@ -42,7 +43,9 @@ def padding_mask(lengths: Value, keys: int) -> Value:
     Returns:
         (..., 1, keys), so that it fits scores (..., queries, keys); for scores with heads give lengths (rows, 1).
     """
+    # the table has a row for each length, from none to all: keys + 1
     keys, _ = sizes("keys and lengths", (keys, integer("keys", keys) + 1))
+    # a look-up in a constant table: lengths come with the batch, and the shape may not depend on them
     rows = embedding(np.tri(keys + 1, keys, -1, dtype=np.float32), lengths)
     return reshape(rows, (*shape_of(rows)[:-1], 1, keys))
 
@@ -68,6 +71,7 @@ def segment_mask(segments: Value, count: int | None = None, *, keys: Value | Non
     same = elementwise("equal", rows, reshape(other, (*shape_of(other)[:-1], 1, shape_of(other)[-1])))
     if count is None:
         return same
+    # only the query's number is asked: a key of the same number is known by that
     known = logical_and(elementwise("greater", rows, -1), elementwise("greater", count, rows))
     return logical_and(same, known)
 
@@ -96,6 +100,7 @@ def attention(query: Value, key: Value, value: Value, mask: Value | None = None,
     if min(map(len, map(shape_of, (query, key, value)))) < 2 or not shape_of(query)[-1]:
         shapes = ", ".join(str(shape_of(x)) for x in (query, key, value))
         raise ValueError(f"attention takes query, key and value of shapes (..., places, width), not {shapes}")
+    # before the product: scores of width 64 are up to 8 times as large before they are divided
     scaled = elementwise("multiply", query, shape_of(query)[-1] ** -0.5)
     scores = matmul(scaled, swap(key))
     if bias is not None:
@@ -127,6 +132,7 @@ def multi_head_attention(
         raise ValueError(f"{heads} heads do not divide a width of {width}")
     rotary = truth("rotary", rotary)
     parts = reshape(linear(x, *_layer("qkv", qkv)), (rows, places, 3, heads, width // heads))
+    # one transposition for all three: rows and heads become the batch of the products
     query, key, value = (transpose(parts, (2, 0, 3, 1, 4))[i] for i in range(3))
     if rotary:
         query, key = rotary_embedding(query), rotary_embedding(key)
@@ -157,6 +163,7 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
     """
     if len(shape_of(x)) < 2:
         raise ValueError(f"rotary embedding takes (..., places, width), not the shape {shape_of(x)}")
+    # `table_like` gives its tables the dtype of x, which a list has not
     x = x if isinstance(x, Traced) else as_array(x)
     begin, base = number("first", integer("first", first)), number("base", base)
     if not base > 0:
@@ -165,6 +172,7 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
     if width % 2:
         raise ValueError(f"rotary embedding pairs elements: a width of {width} is odd")
     half = width // 2
+    # in float64, and rounded once to the table: the angles of late places are large
     angle = (begin + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
     cosine, sine = (table_like(f(angle), x) for f in (np.cos, np.sin))
     a, b = x[..., :half], x[..., half:]

@@ -24,6 +24,7 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
     _check(logits, labels)
     with scope(logits, family="loss"):
         shifted, total = shifted_log_sum_exp(widen(logits), -1)
+        # a choice, not a product with the one-hot row: of a class of logit -inf 0 * -inf would be NaN
         picked = reduce_sum(where(one_hot(labels, shape_of(logits)[-1]), shifted, 0.0), -1, keepdims=True)
         return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
 
@@ -38,10 +39,12 @@ def _check(logits: Value, labels: Value) -> None:
         swapped = given != () and given[:-1] == shape_of(logits)
         hint = "; are the arguments swapped? The logits, (rows, classes), come first" if swapped else hint
         raise ValueError(f"labels must have the shape {rows} of the rows, not {given}{hint}")
+    # probabilities as labels would pass as class numbers 0 and 1
     found = labels.format if isinstance(labels, Traced) else format_of(as_array(labels))
     if found != "int32":
         name = found.name if isinstance(found, FloatFormat) else found
         raise TypeError(f"labels must be integers, the numbers of classes, not {name}: labels.astype(np.int32)")
+    # of a traced loss the numbers are not known yet: the batch is looked at when it runs
     if not isinstance(labels, Traced):
         check_labels(labels, shape_of(logits)[-1])
 
@@ -93,18 +96,22 @@ def cross_entropy(
         raise ValueError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
     with scope(logits, family="loss"):
         counts = None if ignore_index is None else elementwise("equal", elementwise("equal", labels, ignore_index), 0.0)
+        # the ignored label (-100) is no class: it is made one, and its row is cleared afterwards
         known = labels if counts is None else where(counts, labels, 0)
         rows = cross_entropy_rows(logits, known)
         if label_smoothing:
             shifted, total = shifted_log_sum_exp(widen(logits), -1)
+            # the mean of -log p over all classes, out of the same shifted logits
             every = reshape(elementwise("subtract", total, mean(shifted, -1, keepdims=True)), shape_of(rows))
             rows = elementwise("multiply", rows, 1 - label_smoothing) + elementwise("multiply", every, label_smoothing)
         if counts is not None:
+            # after all else, so that what an ignored row holds (NaN too) counts for nothing
             rows = where(counts, rows, 0.0)
         if reduction == "none":
             return rows
         if reduction == "sum":
             return reduce_sum(rows)
+        # over the rows that count, as PyTorch does, not over all
         return mean(rows) if counts is None else elementwise("divide", reduce_sum(rows), reduce_sum(counts))
 
 
@@ -121,6 +128,7 @@ def binary_cross_entropy_with_logits(logits: Value, target: Value) -> Value:
     if shape_of(logits) != shape_of(target):
         raise ValueError(f"a target must have the shape {shape_of(logits)} of the logits, not {shape_of(target)}")
     with scope((logits, target), family="loss"):
+        # softplus(x) - x y is the same function without a logarithm of a probability that underflows
         wide = widen(logits)
         return mean(elementwise("subtract", softplus(wide), elementwise("multiply", wide, widen(target))))
 

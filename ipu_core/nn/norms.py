@@ -22,6 +22,7 @@ def layer_norm(x: Value, scale: Value | None = None, bias: Value | None = None, 
     with scope(x, family="norm"):
         wide = widen(x)
         centred = elementwise("subtract", wide, mean(wide, -1, keepdims=True))
+        # of centred values: the mean of squares less the square of the mean cancels where the mean is large
         variance = mean(square(centred), -1, keepdims=True)
         normal = elementwise("multiply", centred, rsqrt(elementwise("add", variance, eps)))
     return _affine(narrow(normal, x), scale, bias)
@@ -65,6 +66,7 @@ def group_norm(
         raise ValueError(f"{groups} groups do not divide {channels} channels")
     with scope(x, family="norm"):
         parts = reshape(widen(x), (rows, math.prod(places), groups, channels // groups))
+        # places and the channels of a group are summed together: axes 1 and 3 of (rows, places, groups, channels)
         normal = reshape(_normal(parts, *_statistics(parts, (1, 3)), eps), shape_of(x))
     return _affine(narrow(normal, x), scale, bias)
 
@@ -99,8 +101,10 @@ def batch_norm(
     entries("running", running, ("mean", "variance"))
     training = truth("training", training)
     number("momentum", momentum)
+    # all but the channels: rows and places count alike
     axes = tuple(range(len(shape_of(x)) - 1))
     count = math.prod(shape_of(x)[:-1])
+    # the unbiased variance divides by count - 1
     if training and count < 2:
         raise ValueError("batch norm needs at least two elements a channel to have a variance")
     with scope(x, family="norm"):
@@ -109,8 +113,10 @@ def batch_norm(
         normal = _normal(wide, middle, variance, eps)
         new = dict(running)
         if training:
+            # running variances are unbiased, the batch's own is not, as in PyTorch
             fresh = {"mean": middle, "variance": elementwise("multiply", variance, count / (count - 1))}
             for name, value in fresh.items():
+                # the new statistics are state for later steps, no way for the gradient of this one
                 value = apply("stop_gradient", reshape(value, shape_of(running[name])))
                 change = elementwise("subtract", value, running[name])
                 new[name] = apply("scaled_add", running[name], change, momentum)

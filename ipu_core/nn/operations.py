@@ -109,7 +109,9 @@ def silu(x: Value) -> Value:
 
 def softplus(x: Value) -> Value:
     """The logarithm of 1 + e^x, without overflow; its gradient is the sigmoid, at 0 too."""
+    # -|x| by a choice: the gradient of abs at 0 is 0, and that of softplus there would be 0 in place of a half
     below = where(elementwise("greater", x, 0.0), elementwise("negative", x), x)
+    # relu(x) + log(1 + e^-|x|): the exponential never overflows
     return elementwise("add", relu(x), log1p(exp(below)))
 
 
@@ -159,6 +161,7 @@ def scale(x: Value, forward: float = 1.0, backward: float = 1.0) -> Value:
     for name, factor in (("forward", forward), ("backward", backward)):
         if not isinstance(factor, int | float | np.floating | np.integer) or not 0 < factor < math.inf:
             raise ValueError(f"scale: {name} must be a finite number above 0, not {factor!r}")
+    # a gradient that keeps its size leaves no equation to check
     x = x if backward == 1 else apply("scale_gradient", x, factor=float(backward))
     return elementwise("scale", x, float(forward))
 
@@ -199,12 +202,15 @@ def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key:
         raise ValueError(f"a dropout rate must be in [0, 1), not {rate}")
     if isinstance(x, Traced) != (key is None):
         raise ValueError("dropout takes its bits from the step's key where it is traced, else from key=")
+    # a mask compares 16 random bits; a rate just below 1 must keep something, or its scale would be infinite
     share = min(round(rate * MASK_STEPS), MASK_STEPS - 1) / MASK_STEPS
     if isinstance(x, Traced):
+        # the number tells this call's bits from another's in the same step
         mask = apply("dropout_mask", x, rate=share, operation=x.builder.number)
     else:
         x = as_array(x)
         mask = dropout_mask(share)(as_key(0 if key is None else key), 0, np.empty(x.shape, x.dtype))
+    # a choice, not a product with the mask: an infinity that is dropped would be NaN
     return where(mask, elementwise("multiply", x, 1 / (1 - share)), 0.0)
 
 
@@ -281,8 +287,10 @@ def table_like(table: Array, x: Value) -> Array:
     Raises:
         TypeError: an array that is no floats.
     """
+    # a format that is text is one of integers
     if isinstance(_format(x), str):
         raise TypeError("an array of integers cannot be multiplied by a table of numbers: x.astype(np.float32)")
+    # in the dtype of x: NumPy would widen halves that are multiplied by a float32 table
     return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)
 
 
@@ -296,9 +304,12 @@ def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:
             none counts, all results are equal.
     """
     with scope(x, family="softmax"):
+        # a finite number, not -inf: a row of which nothing counts would be NaN
         wide = widen(x) if mask is None else where(mask, widen(x), LOWEST)
+        # the shift cancels in the quotient, so no gradient need pass it
         powers = exp(elementwise("subtract", wide, stop_gradient(reduce_max(wide, axis, keepdims=True))))
         total = reduce_sum(powers, axis, keepdims=True)
+    # the only rounding to the format of x: exponentials and their sum would lose small probabilities in halves
     return narrow(elementwise("divide", powers, total), x)
 
 
@@ -310,7 +321,7 @@ def log_softmax(x: Value, axis: int = -1) -> Value:
 
 
 def shifted_log_sum_exp(x: Value, axis: int) -> tuple[Value, Value]:
-    """x less its maximum along an axis, and the logarithm of the sum of the exponentials of that."""
+    """x minus its maximum along an axis, and the logarithm of the sum of the exponentials of those differences."""
     shifted = elementwise("subtract", x, stop_gradient(reduce_max(x, axis, keepdims=True)))
     return shifted, log(reduce_sum(exp(shifted), axis, keepdims=True))
 

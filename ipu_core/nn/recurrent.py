@@ -48,9 +48,11 @@ def gru_cell(params: Weights, x: Value, hidden: Value) -> Value:
     """
     of_input, of_hidden, bias, hidden_bias = entries("params", params, ("input", "hidden", "bias", "hidden_bias"))
     ours = _runs(elementwise("add", matmul(x, of_input), bias), 3)
+    # two biases, since the reset gate multiplies the hidden state's product and its bias, not the input's
     theirs = _runs(elementwise("add", matmul(hidden, of_hidden), hidden_bias), 3)
     reset, update = (sigmoid(elementwise("add", a, b)) for a, b in zip(ours[:2], theirs[:2], strict=True))
     candidate = tanh(elementwise("add", ours[2], elementwise("multiply", reset, theirs[2])))
+    # (1 - z) n + z h as n + z (h - n): one product fewer
     kept = elementwise("multiply", update, elementwise("subtract", hidden, candidate))
     return elementwise("add", candidate, kept)
 
@@ -107,6 +109,7 @@ def scan(f: Callable[[Any, Value], tuple[Any, Value]], state: Any, x: Value, axi
     before, results = (slice(None),) * axis, []
     for place in range(places):
         made = f(state, x[(*before, place)])
+        # a function that gives an array of two rows would be taken apart in silence
         if not isinstance(made, tuple) or len(made) != 2:
             raise TypeError(f"scan's function must give (new state, result), not {shown(made)}")
         state, result = made
@@ -136,6 +139,7 @@ def _zeros(params: Weights, x: Value) -> Value:
             f"a recurrent layer takes x (rows, places, inputs) and a hidden weight of two axes, not {shape_of(x)} and "
             f"{shape_of(hidden)}"
         )
+    # a traced value has no dtype yet: the precision decides it
     dtype = x.dtype if isinstance(x, np.ndarray) else np.float32
     return np.zeros((shape_of(x)[0], shape_of(hidden)[0]), dtype)
 

@@ -43,10 +43,12 @@ def hadamard(
     lines = swapaxes(x, axis, -1)
     if signs is not None and not inverse:
         lines = elementwise("multiply", lines, table_like(signs, x))
+    # entries of 1 / sqrt(size) would be rounded in narrow formats, powers of two are exact in all
     power = 2.0 ** -((size.bit_length() - 1) // 2)
     blocks = reshape(lines, (*shape_of(lines)[:-1], shape[axis] // size, size))
     turned = matmul(blocks, table_like(sylvester(size) * np.float32(power), x))
     lines = elementwise("multiply", reshape(turned, shape_of(lines)), 1 / math.sqrt(size) / power)
+    # the inverse undoes the steps in the other order: the matrix is its own inverse, the signs come last
     if signs is not None and inverse:
         lines = elementwise("multiply", lines, table_like(signs, x))
     return swapaxes(lines, axis, -1)

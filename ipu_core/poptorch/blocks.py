@@ -26,6 +26,7 @@ def identity_loss(x: Any, reduction: str | ReductionType) -> Any:
     word = names[reduction] if isinstance(reduction, ReductionType) else reduction
     if word not in names.values():
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {shown(reduction)}")
+    # a tensor of its own to be marked: the mark of x itself would say that other outputs are the loss
     loss = x * 1.0 if word == "none" else getattr(x, word)()
     setattr(loss, MARK, True)
     return loss

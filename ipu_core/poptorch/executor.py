@@ -31,18 +31,21 @@ class PoplarExecutor(ABC):
 
     def __init__(self, model: Any, options: Options | None) -> None:
         torch = optional("torch", extra="torch")
+        # wrapped twice, as scripts do that train and then infer with what trainingModel gave
         model = vars(model)["model"] if isinstance(model, PoplarExecutor) else model
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {shown(model)}")
         options = Options() if options is None else options
         expect(Options, options=options)
         self.model: Any = model
+        # a copy, so that the caller's options may still be changed for another model
         self.options = options.clone().fixed()
         self._attached, self._settings = False, dict[str, Any]()
 
     def __getattr__(self, name: str) -> Any:
         if name in MODEL_NOT_HERE:
             raise AttributeError(f"{name} is not here: {MODEL_NOT_HERE[name]}")
+        # before __init__ has run (copy, pickle) there is no module to ask: asking it would recurse without end
         if name.startswith("_") or name == "model":
             raise AttributeError(name)
         return getattr(self.model, name)
@@ -74,7 +77,7 @@ class PoplarExecutor(ABC):
         return self._attached
 
     def detachFromDevice(self) -> None:
-        """Until it is called again; the module has the weights.
+        """Marks the model as detached until it is called again; the module has the weights.
 
         Raises:
             ValueError: it is not compiled, or not attached.
@@ -82,7 +85,7 @@ class PoplarExecutor(ABC):
         self._attach(False)
 
     def attachToDevice(self) -> None:
-        """Again; a call does so by itself.
+        """Marks the model as attached, which a call does by itself.
 
         Raises:
             ValueError: it is not compiled, or attached.
@@ -100,7 +103,7 @@ class PoplarExecutor(ABC):
             raise ValueError(NOT_COMPILED)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
-        """Of the module, whose weights are then taken if it is compiled."""
+        """Loads a state into the module and, where the model is compiled, takes its weights."""
         found = self.model.load_state_dict(state_dict, strict=strict)
         if self.isCompiled():
             self.copyWeightsToDevice()
@@ -134,7 +137,8 @@ class PoplarExecutor(ABC):
         return self.profile
 
     def _batches(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """The inputs of a call, iteration by iteration, without what is no tensor."""
+        """A call's inputs cut into a batch for each iteration, settings included; refuses rows that do not divide."""
+        # settings must have names, or the capture refuses them; tensors alone stay a tuple
         by_name = bool(named) or any(isinstance(x, PLAIN) for x in inputs)
         batch = plain(
             dict(inspect.signature(self.model.forward).bind(*inputs, **named).arguments) if by_name else inputs
@@ -142,12 +146,14 @@ class PoplarExecutor(ABC):
         leaves, tree = flatten(batch)
         names = paths(tree)
         settings = {name: x for name, x in zip(names, leaves, strict=True) if isinstance(x, PLAIN)}
+        # what was captured knows the settings as constants: others would be ignored in silence
         if self.isCompiled() and settings != self._settings:
             raise ValueError(f"the model was compiled with {self._settings or 'no settings'}, not with "
                              f"{settings or 'none'}: destroy() it first")  # fmt: skip
         self._settings = settings
         options = self.options
         rows = {np.shape(x)[:1] for x in leaves if not isinstance(x, PLAIN)}
+        # with one micro-batch in all nothing is cut, and inputs may differ in rows
         if options.combined > 1 and not all(given and given[0] % options.combined == 0 for given in rows):
             raise ValueError(
                 f"inputs of {sorted(rows)} rows cannot be cut into deviceIterations({options.device_iterations}) x "
@@ -158,7 +164,7 @@ class PoplarExecutor(ABC):
 
 
 def control_of(options: Options) -> FloatingPointControl | None:
-    """Exceptions, where they are enabled."""
+    """A control with all floating-point exceptions, where the options enable them; else None."""
     traps = options.Precision.exceptions
     return FloatingPointControl(inv=True, div0=True, oflo=True) if traps else None
 

@@ -50,12 +50,14 @@ class InferenceModel(PoplarExecutor):
         batches = self._batches(inputs, named)
         self._compile(batches)
         assert self.predictor is not None
+        # PopTorch's users train and infer in turn with one module: without this the weights of before would answer
         if self._versions() != self._written:
             self.copyWeightsToDevice()
         self._attached = True
         outputs = [flatten(self.predictor(tensors_of(batch), self._calls + number))
                    for number, batch in enumerate(batches)]  # fmt: skip
         self._calls += len(batches)
+        # PopTorch's default of inference; of training it is the last batch's
         mode = OutputMode.All if self.options.output_mode == OutputMode.Default else self.options.output_mode
         found = combined([leaves for leaves, _ in outputs], mode, self.options.output_return_period)
         return unflatten(outputs[0][1], found)
@@ -85,12 +87,14 @@ class InferenceModel(PoplarExecutor):
         return None if self.predictor is None else self.predictor.profile
 
     def _versions(self) -> list[tuple[int, int]]:
+        # torch counts writes in place in _version; another tensor in the old one's place has another id
         return [(id(x), x._version) for x in (*self.model.parameters(), *self.model.buffers())]
 
     def _compile(self, batches: list[Any]) -> None:
         if self.predictor is not None:
             return
         options, precision = self.options, precision_of(self.options, self.model)
+        # captured in float32, as all modules are: the precision says the formats
         with in_float32(self.model):
             model = captured(self.model, batches[0], inference=True)
         self.predictor = Predictor(

@@ -39,6 +39,7 @@ class DataLoader:
         for name in ("batch_sampler", "async_options", "rebatched_worker_size", "auto_distributed_partitioning"):
             if name in others:
                 raise NotImplementedError(f"DataLoader({name}=) is not here: sampler= and collate_fn= are torch's")
+        # the batch has the size that they say now
         self.options, self._mode = options.fixed(), mode
         self.combinedBatchSize = integer("batch_size", batch_size, 1) * options.combined
         data = optional("torch.utils.data", extra="torch")

@@ -14,7 +14,7 @@ from lowprec.checks import number, shown
 from lowprec.extras import optional
 
 FORMATS: Mapping[str, str] = {"torch.float32": "float32", "torch.float16": "float16"}
-ATTRIBUTE = "ipu"
+ATTRIBUTE = "ipu"  # on torch's own objects, so that its schedulers and checkpoints take them unchanged
 
 
 class Extra(NamedTuple):
@@ -102,6 +102,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
+# one class, made when it is first asked for: torch may not be installed
 @lru_cache(maxsize=1)
 def _lamb() -> Any:
     torch = optional("torch", extra="torch")

@@ -92,14 +92,14 @@ class _PrecisionGroup(_Group):
 
 
 class TensorLocationSettings(_Group):
-    """Where tensors lie."""
+    """Where a kind of tensors lies: on the tiles or in streaming memory."""
 
     def __init__(self) -> None:
         self.on_chip = True
         self.least = 0
 
     def useOnChipStorage(self, use: bool = True) -> Self:
-        """On the tiles, or in streaming memory."""
+        """Puts tensors on the tiles (True) or in streaming memory."""
         return self._set(on_chip=truth("useOnChipStorage", use))
 
     def minElementsForOffChip(self, min_elements: int) -> Self:
@@ -125,6 +125,7 @@ class _TensorLocations(_Group):
     def setWeightLocation(self, location: TensorLocationSettings) -> Self:
         """Where weights lie between steps."""
         expect(TensorLocationSettings, location=location)
+        # a copy: the caller may set up one object and pass it on, changed, for the moments
         return self._set(weights=copy.copy(location))
 
     def setOptimizerLocation(self, location: TensorLocationSettings) -> Self:
@@ -141,13 +142,14 @@ class _TensorLocations(_Group):
         raise AttributeError(name)
 
     def streamed(self, sizes: dict[str, int]) -> Iterator[str]:
-        """Names as `TrainLoop` takes them.
+        """Names of the state in streaming memory, for `TrainLoop(streamed=)`.
 
         Args:
-            sizes: of the parameters.
+            sizes: elements of each parameter by name.
         """
         for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
             if where is not None and not where.on_chip:
+                # tensors of two elements and more, which is Graphcore's own threshold
                 yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
 
 
@@ -223,6 +225,7 @@ class Options(_Group):
     def randomSeed(self, random_seed: int) -> Self:
         """The seed of everything random here, and of torch's generator, as in PopTorch."""
         check_integer("randomSeed", random_seed)
+        # the loader's order and the module's first weights are torch's; PopTorch sets both
         optional("torch", extra="torch").manual_seed(random_seed)
         return self._set(random_seed=int(random_seed))
 
@@ -237,7 +240,7 @@ class Options(_Group):
         return self
 
     def clone(self) -> Options:
-        """The same, which may be changed."""
+        """A copy of the options that may be changed."""
         return _clone(self)
 
     @property
@@ -246,7 +249,8 @@ class Options(_Group):
         return self.device_iterations * self.replication_factor * self.Training.gradient_accumulation
 
     def fixed(self) -> Self:
-        """Itself, never to be changed again."""
+        """These options, after which no setter changes them."""
+        # the groups too, which a script may hold by themselves
         for part in (self._training, self._precision, self._locations, self):
             part._fixed = True
         return self
@@ -260,5 +264,6 @@ class Options(_Group):
 def _clone(options: Options) -> Options:
     new = copy.deepcopy(options)
     for part in (new._training, new._precision, new._locations, new):
+        # past the guard, which would refuse it
         object.__setattr__(part, "_fixed", False)
     return new

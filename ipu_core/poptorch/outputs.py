@@ -36,6 +36,7 @@ class LossWithOutputs:
         self.model, self._count, self._total = model, count, total
         self._mode = OutputMode.Final if mode == OutputMode.Default else mode
         nodes = model.exported.graph.graph.output_node().args[0]
+        # the outputs stand behind the loss, at the end of what the graph gives
         self.values = [node.meta["val"] for node in nodes[len(nodes) - self._tree.leaves :]]
         if any(not x.is_floating_point() for x in self.values):
             raise ValueError(
@@ -52,7 +53,7 @@ class LossWithOutputs:
         return self._count > 1 and self._mode in (OutputMode.All, OutputMode.EveryN)
 
     def state(self) -> dict[str, Any]:
-        """Before the first step."""
+        """The state before the first step: buffers, and outputs of zeros."""
         places = (self._count,) if self._every else ()
         empty = [np.zeros((*places, *map(int, x.shape)), np.float32) for x in self.values]
         return {"buffers": self.model.state or {}, "outputs": empty}
@@ -61,19 +62,22 @@ class LossWithOutputs:
         """A step's batch, with the places that its micro-batches write to."""
         if self._count == 1:
             return {"batch": batch}
+        # row i is micro-batch i's: a batch is cut along its first axis, and so is this
         places = np.eye(self._count, dtype=np.float32)
         if not self._every:
+            # a column of the identity keeps the last micro-batch, of ones the sum
             places = places[:, -1:] if self._mode == OutputMode.Final else np.ones((self._count, 1), np.float32)
         return {"batch": batch, "places": places}
 
     def __call__(self, params: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        """To be traced."""
+        """The loss and the new state of one micro-batch. To be traced."""
         leaves = flatten(batch["batch"])[0]
         self.model.check_shapes(leaves)
         (loss, outputs), slots = self.model.run(params, state["buffers"], leaves)
         made = [self._placed(x, batch.get("places")) for x in flatten(outputs)[0]]
         if self._total and self._count > 1:
             with scope(loss, family="loss"):
+                # the loop averages gradients over micro-batches; the loss times their number makes it their sum
                 loss = elementwise("multiply", loss, float(self._count))
         return loss, {"buffers": {name: slots[name].read() for name in state["buffers"]}, "outputs": made}
 
@@ -81,19 +85,21 @@ class LossWithOutputs:
         if places is None:
             return x
         if not self._every:
+            # a choice, not a product: an infinite output times 0 would be NaN in another one's place
             return where(places.reshape((1,) * len(x.shape)), x, 0.0)
         row = places.reshape((self._count,) + (1,) * len(x.shape))
         return where(row, x.reshape((1, *x.shape)), 0.0)
 
     def read(self, state: Mapping[str, Any]) -> list[list[Array]]:
         """The outputs of a step: of each micro-batch, or the one that is the sum or the last."""
+        # the loop averaged this state, too: all but one of the summands were zeros
         arrays = [np.asarray(x, np.float32) * np.float32(self._count) for x in state["outputs"]]
         if self._every:
             return [[x[number] for x in arrays] for number in range(self._count)]
         return [arrays]
 
     def nested(self, outputs: Sequence[Any]) -> Any:
-        """As the module nests them."""
+        """Outputs nested as the module nests them."""
         return unflatten(self._tree, list(outputs))
 
 

@@ -1,4 +1,4 @@
-"""What options, an optimizer and a module's own formats say of a training loop."""
+"""Arguments of a training loop from options, an optimizer and the formats of a module."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def precision_of(options: Options, module: Any, optimizer: Any = None) -> Precis
         base = options.precision
     else:
         base = Precision.parse("fp16.32/nearest/weights=float16" if half else "fp32.32")
+        # PopTorch's default: sums and moments are float unless the optimizer says otherwise
         formats = {name: as_format("float32") for name in SUMS} | formats
     if said.partials is not None:
+        # no chip has a unit that multiplies float32 into half partials
         if said.partials == "float16" and base.operands == as_format("float32"):
             raise ValueError("setPartialsType(torch.half) is for a module in half: module.half(), or "
                              "Options(precision='fp16.16')")  # fmt: skip
@@ -41,9 +43,11 @@ def precision_of(options: Options, module: Any, optimizer: Any = None) -> Precis
     if said.stochastic is not None:
         changes["rounding"] = Precision.parse(f"fp16.16/{'stochastic' if said.stochastic else 'nearest'}").rounding
     strategy = options.Training.strategy
+    # PopTorch's rule: a sum in half is a running mean, which does not grow with the number of micro-batches
     narrow = formats.get("gradient_sum", base.gradient_sum) == as_format("float16")
     if strategy is not None or (optimizer is not None and "gradient_sum" in extra_of(optimizer).formats):
         changes["running_mean"] = strategy == MeanReductionStrategy.Running if strategy is not None else narrow
+    # what is so already is left out: a precision that is not changed keeps its name
     own = {name: value for name, value in changes.items() if getattr(base, name) != value}
     return base.changed(**own) if own else base
 
@@ -60,6 +64,7 @@ def in_float32(module: Any) -> Iterator[None]:
     """A module in half with the same numbers in float32, as it is captured; its parameters stay the same tensors."""
     half = _is_half(module)
     if half:
+        # example inputs are captured in float32, which layers in half would not take; halves are exact in it
         module.float()
     try:
         yield

@@ -64,12 +64,14 @@ class TrainingModel(PoplarExecutor):
         batches = self._batches(inputs, named)
         self._compile(batches)
         assert self.loop is not None
+        # weights loaded after the first call would otherwise be overwritten by the trained ones, in silence
         if self._versions() != self._written:
             raise ValueError("weights of the module were written to since the last call: copyWeightsToDevice() takes "
                              "them, copyWeightsToHost() puts the trained ones back")  # fmt: skip
         self._attached = True
         options, found = self.options, list[list[Any]]()
         mode = OutputMode.Final if options.output_mode == OutputMode.Default else options.output_mode
+        # only the last outputs are asked for: one call of the loop runs all iterations, else each is read out in turn
         several = len(batches) if mode == OutputMode.Final else 1
         for first in range(0, len(batches), several):
             some = [self._kept.batch(tensors_of(batch)) for batch in batches[first : first + several]]
@@ -89,6 +91,7 @@ class TrainingModel(PoplarExecutor):
             ValueError: anything else than the learning rates changed, or their ratios did.
         """
         if self.captured is not None:
+            # the step is compiled with these settings; a learning rate alone is an input of it
             same = _alike(self._made, self._read(self.captured, optimizer))
             if not same or scale_of(self.options, optimizer) != scale_of(self.options, self._optimizer):
                 raise ValueError("setOptimizer may change the learning rates alone, all by one factor")
@@ -98,6 +101,7 @@ class TrainingModel(PoplarExecutor):
         """Writes the trained weights and statistics to the module; every call does so at its end."""
         if self.loop is None or self.captured is None:
             raise ValueError(NOT_COMPILED)
+        # torch's batch norms count forward passes, of which a step has one for each micro-batch
         steps = self.loop.step * self.options.Training.gradient_accumulation
         self.captured.to_torch(self.loop.params, self.loop.model_state["buffers"], steps=steps)
         self._written = self._versions()
@@ -113,6 +117,7 @@ class TrainingModel(PoplarExecutor):
         params, buffers = self.captured.from_state_dict(self.model.state_dict())
         arrays = self.loop.arrays()
         for name, x in params.items():
+            # in the format in which the loop keeps weights; the checkpoint's names, so that moments stay
             arrays[f"params.{name}"] = cast(x, self.loop.precision.weights_of(name))
         for name, x in (buffers or {}).items():
             key = f"model.buffers.{name}"
@@ -138,7 +143,7 @@ class TrainingModel(PoplarExecutor):
 
     def _rate_of(self, step: int) -> float:
         """The learning rate of the first group as it is now."""
-        return self._rate
+        return self._rate  # whatever the step: schedulers move the optimizer, and setOptimizer reads it
 
     def _compile(self, batches: list[Any]) -> None:
         if self.loop is not None:
@@ -156,6 +161,7 @@ class TrainingModel(PoplarExecutor):
             self._kept, model.params, self._kept.batch(tensors_of(batches[0])), optimizer=made,
             precision=precision, engine=options.engine, target=options.target, key=options.random_seed,
             micro_batches=count, loss_scale=scale_of(options, self._optimizer),
+            # outputs of every step are read between steps, so a call has one step where all are asked for
             steps_per_call=options.device_iterations if last else 1, model_state=self._kept.state(),
             streamed=tuple(options.TensorLocations.streamed(sizes)), control=control_of(options),
         )  # fmt: skip
@@ -175,5 +181,6 @@ def _alike(old: Common, new: Common) -> bool:
     if replace(old, groups=()) != replace(new, groups=()) or len(new.groups) != len(old.groups):
         return False
     pairs = list(zip(old.groups, new.groups, strict=True))
+    # ratios of rates come from torch's floats by a division: equal up to rounding
     same = [replace(one, lr=1.0) == replace(other, lr=1.0) for one, other in pairs]
     return all(same) and all(math.isclose(one.lr, other.lr, rel_tol=1e-6) for one, other in pairs)

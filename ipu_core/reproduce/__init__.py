@@ -13,7 +13,7 @@ __all__ = ["NAMES", "REPRODUCTIONS", "Finding", "Progress", "Reproduction", "rep
 NAMES = (
     "sums", "accumulators", "tensor-cores", "fixed-point", "few-bits", "weights", "fp8", "four-bits",
 )  # fmt: skip
-"""Of REPRODUCTIONS, known before any is loaded."""
+"""The names of REPRODUCTIONS, for the command line's help, which imports nothing that trains."""
 
 __getattr__ = lazy_names(
     __name__, {"catalogue": "REPRODUCTIONS reproduce", "finding": "Finding Progress Reproduction table"}

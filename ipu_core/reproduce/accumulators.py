@@ -19,12 +19,13 @@ import lowprec
 from ipu_core.reproduce.finding import Finding, Progress, Reproduction
 from lowprec import FloatFormat, Key
 
+# Wang's (1,6,9): sign, 6 exponent and 9 mantissa bits, not IEEE's half
 FP16 = FloatFormat("fp16_169", 6, 9)
 TERMS, CHUNKS, STOP = 65_536, (32, 64, 256), 4096
 PRODUCT_BITS, SAMPLES, CHUNK = 5, 512, 64
 LENGTHS = (64, 256, 1024, 4096, 16_384)
 MANTISSAS = (3, 4, 5, 6, 7, 8, 9, 10)
-WITHIN, RULE = 0.10, math.log(50)
+WITHIN, RULE = 0.10, math.log(50)  # our bound; the paper's cut-off
 RESNET, PLAIN_BITS, CHUNK_BITS = (576, 1152, 2304, 4608), (7, 8, 8, 9), (5, 5, 5, 6)
 """Lengths of the products in ResNet-18's blocks 1 to 4, forward, and their bits in the paper's table 1, as others quote
 it."""
@@ -37,6 +38,7 @@ Kept = dict[tuple[int, int], float]
 def terms(seed: int) -> npt.NDArray[np.float32]:
     """Numbers spread evenly about 1 with a standard deviation of 1."""
     generator = np.random.Generator(np.random.Philox(seed))
+    # uniform: one of width 2 sqrt(3) has the deviation 1
     return np.asarray(1 + math.sqrt(3) * (2 * generator.random(TERMS) - 1), np.float32)
 
 
@@ -59,7 +61,9 @@ def sums(seed: int) -> Sums:
 
 def retained(mantissa: int, length: int, seed: int, samples: int = SAMPLES, **order: Any) -> float:
     """The variance of sums of products in an accumulator, over that of the exact sums of the same samples."""
+    # the same samples for every width of accumulator: ratios of variances then share their noise
     generator = np.random.Generator(np.random.Philox((seed, length)))
+    # 6 exponent bits for both: neither overflows, so that only the mantissa decides
     products, accumulator = FloatFormat("product", 6, PRODUCT_BITS), FloatFormat("accumulator", 6, mantissa)
     x = np.asarray(lowprec.round(generator.standard_normal((length, samples)).astype(np.float32), products))
     ours = np.asarray(lowprec.sum(x, accumulator, axis=0, **order), np.float64)
@@ -105,6 +109,7 @@ def passage(mantissa: int, length: int) -> float:
     By Wald's identity that is the mean number of terms until then, or of all, over all of them: of a Brownian motion
     between two walls, which are 0.5826 deviations further off for one in steps (Siegmund, 1979).
     """
+    # the survival of the motion as a Fourier series: only odd members are not zero
     odd = np.arange(1, 2 * SERIES, 2)
     rates = (odd * math.pi / (2 * (2**mantissa + 0.5826))) ** 2 / 2
     partial = np.cumsum(np.resize([4.0, -4.0], SERIES) / (odd * math.pi) * -np.expm1(-rates * length) / rates)
@@ -119,6 +124,7 @@ def stopping(seed: int, lengths: Sequence[int]) -> tuple[Kept, Kept]:
     """
     generator = np.random.Generator(np.random.Philox(seed))
     products, samples = FloatFormat("product", 6, PRODUCT_BITS), STOPPING // max(lengths)
+    # the same kind of terms as in `retained`: only how a sum ends differs
     x = np.asarray(lowprec.round(generator.standard_normal((max(lengths), samples)).astype(np.float32), products))
     totals = np.cumsum(x, axis=0, dtype=np.float64)
     first, drawn = Kept(), Kept()
@@ -126,6 +132,7 @@ def stopping(seed: int, lengths: Sequence[int]) -> tuple[Kept, Kept]:
         some, size = totals[:length], np.abs(totals[:length])
         for mantissa in MANTISSAS:
             beyond, likely = size >= 2**mantissa, weights(mantissa, length)
+            # argmax is 0 where no sum is beyond: those run to the end
             ends = np.where(beyond.any(axis=0), beyond.argmax(axis=0), length - 1)
             chosen = generator.choice(length, samples, p=likely / likely.sum())
             for kept, each in ((first, ends), (drawn, chosen)):
@@ -205,8 +212,10 @@ def _variances(measured: RetainedVariance) -> list[Finding]:
     most, most_cut = (max(_off(*pair) for pair in pairs) for pairs in (wide, cut))
     ours, ours_cut = ([bits(rule, length) for length in RESNET] for rule in (formula, in_chunks))
     apart_bits = max(abs(a - b) for a, b in zip(ours + ours_cut, PLAIN_BITS + CHUNK_BITS, strict=True))
+    # what is lost depends on terms / 4^bits alone: a sum of n terms reaches the root of n
     pairs = [(plain[m, n], plain[m + 1, 4 * n]) for m, n in plain if (m + 1, 4 * n) in plain]
     apart = max(abs(one - other) for one, other in pairs)
+    # where most is lost there is most to keep
     worst = min(plain, key=lambda case: plain[case])
     return [
         Finding(
@@ -237,6 +246,7 @@ def _variances(measured: RetainedVariance) -> list[Finding]:
 
 def _supposed(measured: RetainedVariance) -> list[Finding]:
     """The formula beside sums that are as it supposes, ever less so."""
+    # where the rule calls an accumulator wide enough next to nothing is lost, and any formula agrees
     narrow = [case for case in measured.plain if not _accepts(formula, *case)]
     of = f"of {len(narrow)}"
     plain, stopped = (

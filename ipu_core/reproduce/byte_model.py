@@ -42,8 +42,9 @@ def train(
     precision: str, size: Size, seed: int, *, steps: int, optimizer: Optimizer, loss_scale: float | str | None = None,
     after: Callable[[TrainLoop], None] | None = None,
 ) -> Finished:  # fmt: skip
-    """A model trained on the direct engine; `after` each step something may be done to the loop."""
+    """Trains a model on the direct engine; `after`, if given, is called with the loop after each step."""
     problem = lm.problem(size, text.load(), BATCH)
+    # the direct engine: the bits of the tiles without their account, and formats that no chip has
     recipe = Recipe.of(steps, optimizer=optimizer, loss_scale=loss_scale, engine="direct")
     loop = make_loop(problem, recipe, Point(precision, seed))
     batches = problem.batches(seed)
@@ -53,6 +54,7 @@ def train(
         if after is not None:
             after(loop)
     assert problem.evaluate is not None
+    # in the precision of the training: a model is judged as it would be used
     loss = problem.evaluate(loop.params, loop.precision)["test_loss"]
     return Finished(loop, loss, losses, batches(steps))
 
@@ -61,7 +63,7 @@ def of_rows(
     rows: Iterable[str], train: Callable[[str, int], Result], seeds: Sequence[int], progress: Progress,
     words: Callable[[list[Result]], str],
 ) -> dict[str, list[Result]]:  # fmt: skip
-    """What a training gives for every row and seed, told row by row in words."""
+    """The results of a training by row, a list over seeds; after each row `progress` is told of them in words."""
     found = dict[str, list[Result]]()
     for row in rows:
         found[row] = [train(row, seed) for seed in seeds]

@@ -37,8 +37,10 @@ def reproduce(name: str | None = None, seeds: Sequence[int] = (0, 1, 2), share: 
         raise ValueError(f"share must be a number in (0, 10], not {share}")
     failed = False
     for study in REPRODUCTIONS.values() if name is None else [REPRODUCTIONS[name]]:
+        # flushed, since a reader of a pipe would see nothing for minutes
         print(f"{study.name}: {study.title} ({study.source})", flush=True)
         findings = study.run(seeds, share, lambda words: print(f"  {words}", flush=True))
         print(f"\n{table(findings)}\n", flush=True)
+        # None is no verdict (data that is not installed, noise), and no failure
         failed |= any(finding.holds is False for finding in findings)
     return int(failed)

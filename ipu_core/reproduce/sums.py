@@ -13,6 +13,7 @@ import lowprec
 from ipu_core.reproduce.finding import Finding, Progress, Reproduction
 from lowprec import Key
 
+# from the paper and from Higham's blog: where the sum stops, and with which term
 STOPS = {"float16": (7.0859375, 513), "bfloat16": (5.0625, 65)}
 TERMS, REPEATS, FACTOR = 10_000, 10, 4
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -26,12 +27,14 @@ def partial_sums(fmt: str, terms: int, **rounding: Any) -> npt.NDArray[np.float3
 
 def errors(fmt: str, terms: int, seeds: Sequence[int]) -> tuple[float, float]:
     """Errors of the sum relative to float64's of the same terms: to nearest, and the largest of stochastic runs."""
+    # the error of the sum alone: the terms are rounded before, for both
     ones = np.asarray(lowprec.round(1 / np.arange(1, terms + 1), fmt), np.float64)
     exact = float(ones.sum())
 
     def error(**rounding: Any) -> float:
         return abs(float(partial_sums(fmt, terms, **rounding)[-1]) - exact) / exact
 
+    # the largest error of several runs is judged: one could be small by luck
     keys = [Key(seed).fold_in(repeat) for seed in seeds for repeat in range(REPEATS)]
     return error(), max(error(rounding="stochastic", key=key) for key in keys)
 

@@ -32,6 +32,7 @@ class Error(NamedTuple):
 
 def order(places: int, promoted: bool) -> Accumulation:
     """The registers of a tensor core: so many places behind the leading one, added up in float32 or not."""
+    # parts of 128 products are added in float32 after their registers: promotion
     register, splits = FloatFormat(f"e8m{places}", 8, places), TERMS // PROMOTED if promoted else 1
     return Accumulation(GROUP, splits, 1, register, "float32", "aligned", places)
 
@@ -49,7 +50,9 @@ def error(kind: str, places: int, promoted: bool, size: int, seeds: Sequence[int
     offs = []
     for seed in seeds:
         a, b = operands(kind, size, seed)
+        # products of E4M3 have 8 bits: 4,096 of them are exact in float64, in any order
         exact = a.astype(np.float64) @ b.astype(np.float64)
+        # toward zero: the registers cut what is behind their last place
         ours = lowprec.matmul(a, b, accumulation=order(places, promoted), rounding="toward_zero")
         offs.append((ours - exact) / np.sqrt(np.mean(exact**2)))
     return Error(float(np.max(np.abs(offs))), float(np.mean(offs)))
@@ -76,6 +79,7 @@ def measure(seeds: Sequence[int], progress: Progress, size: int = SIZE) -> Produ
         progress(
             f"{places} places: {100 * plain[places].largest:.2f} %, promoted {100 * promoted[places].largest:.3f} %"
         )
+    # only positive products show the bias of cutting: with both signs errors cancel in the mean
     one, other = (error("positive", BITS, each, size, seeds) for each in (False, True))
     return ProductErrors(plain, promoted, (one, other))
 

@@ -43,6 +43,7 @@ class WeightsResult(NamedTuple):
 
     def late(self) -> float:
         """The mean share in the second half of the steps looked at."""
+        # late, when updates are small beside the weights
         return float(np.mean([share for _, share in self.lost[len(self.lost) // 2 :]]))
 
 
@@ -50,8 +51,10 @@ def train(row: str, size: Size, steps: int, seed: int) -> WeightsResult:
     """A model of which a row says what is kept in bfloat16."""
     precision, kahan = ROWS[row]
     problem = lm.problem(size, text.load(), BATCH)
+    # the rate falls to a tenth: at a constant one, in half the steps, nearest cost only 0.077 nats
     optimizer = AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan)
     recipe = Recipe.of(steps, optimizer=optimizer, engine="direct")
+    # a study's point, since it counts lost updates along the way
     result = run_point(problem, recipe, Task(Point(precision, seed)), lambda _: None)
     return WeightsResult(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
 

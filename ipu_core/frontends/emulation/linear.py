@@ -28,15 +28,17 @@ class How(Protocol):
 
 
 def mm(how: How, a: Any, b: Any) -> Any:
-    """Of matrices, batches of them or vectors."""
+    """The product of two matrices, batches of matrices, or vectors."""
     return how.tensor(np.asarray(lowprec.matmul(how.operand(a), how.operand(b), **how.sums())))
 
 
 def addmm(how: How, bias: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """A product, and what is added to it: each is rounded."""
+    """beta * bias + alpha * (a @ b), rounded after each operation."""
     product = mm(how, a, b)
+    # torch computes it as one operation; the machine has a product and an addition, each with its rounding
     product = product if alpha == 1 else how.rounded(product * alpha)
     if beta == 0:
+        # torch does not read the bias where beta is 0: it may hold NaN
         return product.expand(np.broadcast_shapes(bias.shape, product.shape)).clone()
     return how.rounded(product + (bias if beta == 1 else how.rounded(bias * beta)))
 
@@ -45,7 +47,7 @@ def convolution(
     how: How, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any,
     groups: int,
 ) -> Any:  # fmt: skip
-    """Of lines or images; transposed: the gradient of one by its input."""
+    """A convolution of lines or images; transposed: the gradient of a convolution with respect to its input."""
     space = Space(x, stride, padding, dilation, groups)
     given, kernel = space.images(how.operand(x)), space.images(how.operand(weight))
     if transposed:
@@ -67,12 +69,14 @@ def convolution_backward(
     given, kernel = space.images(how.operand(x)), space.images(how.operand(weight))
     first = second = third = None
     if wanted[0] and transposed:
+        # a transposed convolution is the gradient of one, so its own gradient is that convolution
         first = lowprec.conv2d(outer, kernel, **space.keywords, **how.sums("grad_input"))
     elif wanted[0]:
         first = lowprec.conv2d_input_gradient(
             outer, kernel, given.shape[2:], **space.keywords, **how.sums("grad_input")
         )
     if wanted[1]:
+        # for the same reason image and gradient change places
         inner, over = (outer, given) if transposed else (given, outer)
         second = lowprec.conv2d_weight_gradient(
             inner, over, kernel.shape[2:], **space.keywords, **how.sums("grad_weight")
@@ -107,11 +111,11 @@ class Space:
                                          "groups": groups, "layout": "NCHW"}  # fmt: skip
 
     def images(self, array: Array) -> Array:
-        """With four axes."""
+        """The array with four axes, a line as an image of one row."""
         return array[:, :, None] if self.line else array
 
     def back(self, array: Array) -> Array:
-        """As torch has it."""
+        """The array with as many axes as torch has."""
         return array[:, :, 0] if self.line else array
 
     def grown(self, size: Sequence[int], kernel: Sequence[int], extra: Sequence[int]) -> tuple[int, int]:

@@ -84,16 +84,20 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         torch, layers = self._torch, self._torch.backends.mha
         hooks, attention = (optional(f"torch.{name}", extra="torch") for name in ("optim.optimizer", "nn.attention"))
         with contextlib.ExitStack() as stack:
+            # attention as products and a softmax: within the fused kernels nothing can be rounded
             stack.enter_context(attention.sdpa_kernel(attention.SDPBackend.MATH))
             stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            # oneDNN's linear layers and convolutions are operations of their own below autograd
             torch._C._set_mkldnn_enabled(False)
             stack.callback(layers.set_fastpath_enabled, layers.get_fastpath_enabled())
             layers.set_fastpath_enabled(False)
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before_update).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after_update).remove)
             stack.callback(setattr, torch.autograd, ENGINE, getattr(torch.autograd, ENGINE))
+            # the one place where all backward passes begin: tensors do not say that they are gradients
             setattr(torch.autograd, ENGINE, self._noting_seeds(getattr(torch.autograd, ENGINE)))
             stack.enter_context(_mode(torch, self._call))
+            # kept only when all is switched: a failure half way leaves torch as it was
             self._stack = stack.pop_all()
         return self
 
@@ -111,6 +115,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
     def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """One operation of torch."""
         schema, name = function._schema, function._schema.name.rpartition("::")[2]
+        # optimizers compute in float32; their results are rounded at the end of the step
         if self._updating or not schema.name.startswith("aten::"):
             return function(*args, **kwargs)
         tensors = self._tensors((args, kwargs))
@@ -127,6 +132,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
                 raise NotCovered(f"aten.{name}: {error} have no counterpart") from None
         else:
             result = function(*args, **kwargs)
+            # what moves numbers makes none, and a view shares memory that was rounded already
             if not (name in MOVES or name.endswith("_like") or _is_view(schema)):
                 self._round_all(result, name, backward)
         if self._gradients:
@@ -148,6 +154,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
 
     def _in_backward(self) -> bool:
         """Whether a backward pass is computing, not a forward pass that it does again."""
+        # checkpoints run the forward pass again within the backward pass, with gradients enabled
         return self._torch._C._current_graph_task_id() >= 0 and not self._torch.is_grad_enabled()
 
     def _note(self, tensors: Sequence[Any], result: Any) -> None:
@@ -168,6 +175,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
     def round(self, tensor: Any, family: str, backward: bool, name: str) -> None:
         """A float32 tensor rounded in place to what the precision says of its family."""
         role = "grad_input" if backward else "forward"
+        # autograd's last node of a parameter: what it adds up is the gradient sum
         if backward and self._node().endswith("AccumulateGrad"):
             role, family = "grad_weight", "gradient_sum"
         fmt = self.precision.rule(role, family).output
@@ -182,11 +190,13 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         if fmt.contains(FLOAT32):
             return False
         array = tensor.detach().numpy()
+        # in place: autograd may have saved the tensor already, and must see the rounded values
         array[...] = lowprec.round(array, fmt, _finite(rounding, fmt), key=self.next_key())
         return True
 
     def next_key(self) -> Key:
         """The key of the next operation."""
+        # counted over all operations: a script has no steps that could be told from outside
         self._number += 1
         return self._key.fold_in(self._number)
 
@@ -219,6 +229,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         kept: list[tuple[Any, str]] = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
+                # the step left it as it was
                 if parameter.grad is None:
                     continue
                 kept.append((parameter, "weights"))
@@ -253,6 +264,7 @@ class _Product:
         self._emulation.products[role] += 1
         rule = self._precision.rule(role, "matmul")
         formats = {self._precision.operands, self._precision.gradients if self._backward else self._precision.operands}
+        # products of 8 bits are added 32 at a time only if both operands have them
         group = min(usual_group(fmt) for fmt in formats)
         narrow = not (rule.output.contains(FLOAT32) and rule.accumulate.contains(FLOAT32))
         rounding = replace(self._precision.rounding, overflow="ipu") if narrow else "nearest_even"

@@ -21,6 +21,7 @@ def frame_of(equation: Any) -> Any:
     frames = [] if traceback is None else traceback.frames
     jax = str(Path(sys.modules["jax"].__file__ or "").parent)
     outside = [frame for frame in frames if not frame.file_name.startswith(jax)]
+    # installed packages (flax, haiku) lie in site-packages or dist-packages
     own = [frame for frame in outside if "-packages" not in frame.file_name]
     return next(iter(own or outside), None)
 

@@ -62,6 +62,7 @@ class JaxprInterpreter:
         jaxpr = getattr(closed, "jaxpr", closed)
         known: dict[Any, Any] = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
         known.update(zip(jaxpr.invars, operands, strict=True))
+        # what an index is made of is looked for in these (`wrapped`, `_columns`)
         made_by = {var: equation for equation in jaxpr.eqns for var in equation.outvars}
         traced = {var for var, value in known.items() if isinstance(value, Traced)}
         as_given = wrapped(jaxpr.eqns, made_by, traced)
@@ -69,6 +70,7 @@ class JaxprInterpreter:
         def read(var: Any) -> Any:
             return var.val if hasattr(var, "val") else known[as_given.get(var, var)]
 
+        # jaxprs keep equations that no result needs, which may have no counterpart here
         for equation in needed(jaxpr, as_given):
             given = [read(var) for var in equation.invars]
             columns = self._columns(equation, made_by, read)
@@ -77,6 +79,7 @@ class JaxprInterpreter:
 
     def _equation(self, equation: Any, given: list[Any], place: Place, columns: Sequence[Any]) -> Sequence[Any]:
         name = str(equation.primitive.name)
+        # before the table: constants may be made by any primitive
         if not any(isinstance(x, Traced) for x in given):
             return self._by_jax(equation, given)
         if name in INSIDE:
@@ -126,18 +129,19 @@ class JaxprInterpreter:
 
     @contextmanager
     def _standing(self, equation: Any, place: Place, family: str | None = None) -> Iterator[None]:
-        """What is emitted inside has the layer and the line of an equation."""
+        """A context in which equations that are emitted have the layer and the line of an equation of the jaxpr."""
         layer, line = place.of(equation) or None, source_of(place.holder or equation)
         with self._builder.scoped(family=family, layer=layer), self._builder.of_line(line):
             yield
 
     def _columns(self, equation: Any, made_by: Mapping[Any, Any], read: Callable[[Any], Any]) -> list[Any]:
-        """The values that the indices of a gather are put together from, if they are."""
+        """The columns that a concatenation put together to the indices of a gather; empty where they are no such."""
         if equation.primitive.name != "gather" or hasattr(equation.invars[1], "val"):
             return []
         maker = made_by.get(equation.invars[1])
         if maker is None or maker.primitive.name != "concatenate":
             return []
+        # x[i, j] in JAX is one index array, joined from a column for each axis
         ones = all(var.aval.shape[-1] == 1 for var in maker.invars)
         last = maker.params["dimension"] == len(maker.outvars[0].aval.shape) - 1
         return [read(var) for var in maker.invars] if ones and last else []
@@ -159,20 +163,23 @@ class JaxprInterpreter:
         return [*state, *(_stacked([as_value(x) for x in column]) for column in zip(*shown, strict=True))]
 
     def _cond(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """The branch that a constant says."""
+        """Runs the branch that a constant chooses."""
         if isinstance(given[0], Traced):
             raise not_covered("cond", place.holder or equation, place.of(equation), "the batch decides on the branch")
         branches = equation.params["branches"]
+        # JAX clamps the number of a branch, too
         chosen = min(max(int(given[0]), 0), len(branches) - 1)
         return self.run(branches[chosen], given[1:], place.inside(equation))
 
     def _derived(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """A function of JAX's that has a derivative of its own, which is that of its equations."""
+        """Runs a function of JAX's own with a custom derivative, which is that of its equations; refuses a user's."""
         closed = equation.params["call_jaxpr"]
         name, _, where = str(closed.jaxpr.debug_info.func_src_info or "").partition(" at ")
+        # a rule that a user wrote may be another function's derivative; JAX's own are those of their equations
         if not where.startswith(str(Path(self._jax.__file__).parent)):
             why = f"the function {name} has a derivative of its own"
             raise not_covered("custom_jvp_call", place.holder or equation, place.of(equation), why)
+        # relu's rule says 0 at 0, the maximum that it is made of a half
         if name == "relu":
             with self._standing(equation, place):
                 return [relu(given[0])]
@@ -195,12 +202,14 @@ def wrapped(equations: Sequence[Any], made_by: Mapping[Any, Any], traced: set[An
         if len(equation.invars) != 3:
             continue
         below, index, more = equation.invars
+        # jnp.where calls a function whose cases come the other way round than select_n's
         if equation.params.get("name") == "_where":
             more, index = index, more
         elif equation.primitive.name != "select_n":
             continue
         if hasattr(index, "val") or index not in traced or kind_of(index.aval.dtype) != "int" or not index.aval.shape:
             continue
+        # JAX writes x[i] as x[where(i < 0, i + n, i)]; indices of a batch lie inside, so the i alone is kept
         first, second = made_by.get(below), made_by.get(more)
         if first is not None and second is not None:
             names = first.primitive.name, second.primitive.name

@@ -62,6 +62,7 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
         tuple(np.shape(x) for x in flatten(batch)[0]),
     )  # fmt: skip
     example = map_leaves(_array, batch)
+    # what has no counterpart is refused here, not in the first step
     trace(model, model.params, *([] if state is None else [model.state]), example)
     return model
 

@@ -17,8 +17,8 @@ class BatchLayout(NamedTuple):
     """How a batch is nested, and the settings in it.
 
     Attributes:
-        tree: of all, settings included.
-        settings: their values by the number of their leaf.
+        tree: the nesting of all leaves, settings included.
+        settings: the values of settings by the number of their leaf.
     """
 
     tree: PyTree
@@ -30,7 +30,7 @@ class BatchLayout(NamedTuple):
         return {every[number]: value for number, value in self.settings.items()}
 
     def filled(self, leaves: Sequence[Any]) -> Any:
-        """The batch, with its settings, of its tensors."""
+        """A batch nested as the example, from its tensors in order and the settings."""
         given = iter(leaves)
         return unflatten(
             self.tree, [self.settings[i] if i in self.settings else next(given) for i in range(self.tree.leaves)]
@@ -45,6 +45,7 @@ class BatchLayout(NamedTuple):
         batch = plain(batch)
         leaves, tree = flatten(batch)
         for name, leaf in zip(paths(tree), leaves, strict=True):
+            # the graph holds the setting of the capture as a constant: another value would be ignored in silence
             if isinstance(leaf, PLAIN) and (name not in (bound := self.names()) or bound[name] != leaf):
                 known = f"{bound[name]!r}" if name in bound else "nothing"
                 raise ValueError(f"{name}={shown(leaf)} in a batch: {known} was bound when the module was captured")
@@ -52,7 +53,7 @@ class BatchLayout(NamedTuple):
 
 
 def bound(batch: Any) -> tuple[Any, BatchLayout, list[Any]]:
-    """A batch as plain dicts, tuples and lists, its settings, and its other leaves."""
+    """Takes a batch apart: plain dicts, tuples and lists; the layout with the settings; the other leaves."""
     batch = plain(batch)
     leaves, tree = flatten(batch)
     settings = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, PLAIN)}
@@ -65,13 +66,15 @@ def plain(batch: Any) -> Any:
         return {name: plain(part) for name, part in batch.items()}
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: plain(getattr(batch, field.name)) for field in dataclasses.fields(batch)}
+    # named tuples take their parts one by one, not as one iterable
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(plain, batch))
+    # subclasses of list and tuple are left alone: `flatten` refuses what it does not know
     return type(batch)(map(plain, batch)) if type(batch) in (list, tuple) else batch
 
 
 def _pruned(batch: Any) -> Any:
-    """Without settings, and without what is None in a dict."""
+    """A batch without its settings and without entries that are None."""
     if isinstance(batch, dict):
         kept = {name: _pruned(part) for name, part in batch.items()}
         return {name: part for name, part in kept.items() if part is not None}

@@ -26,7 +26,7 @@ WRITTEN = {
     "inference": "it writes to a buffer, which nothing carries to the next batch in eval mode",
     "buffer": "",
 }
-"""Why nothing may write to an input of the graph."""
+"""By kind of input, why operations in place may not write to it; "": they may."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +54,7 @@ class Captured:
 
     def __post_init__(self) -> None:
         tensors = self.exported.tensors
+        # frozen parameters are constants of the trace: no gradient is computed for them
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self.trained(name)]
         params = {self.owners[name]: as_float32(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self.laid(name, array) for name, array in params.items()})
@@ -61,6 +62,7 @@ class Captured:
         object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
         if self.inference:
             buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
+            # in eval mode all statistics are read, and a Predictor takes trained ones
             carried = [name for name in buffers if tensors[name].is_floating_point()]
         object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
 
@@ -82,6 +84,7 @@ class Captured:
         """For every parameter the first name of the same tensor."""
         first: dict[int, str] = {}
         return {
+            # tied weights are one tensor under several names; trained apart they would drift
             name: first.setdefault(id(self.exported.tensors[name]), name)
             for kind, name in self.exported.inputs
             if kind == "parameter"
@@ -94,26 +97,28 @@ class Captured:
         found: dict[str, set[tuple[int, ...]]] = {}
         for node, (kind, name) in zip(nodes, self.exported.inputs, strict=True):
             if kind == "parameter":
+                # an embedding tied to a linear layer has two uses, and stays as torch has it
                 uses = {WEIGHTS.get(name_of(user), ()) if user.args[1:2] == (node,) else () for user in node.users}
                 found.setdefault(self.owners[name], set()).update(uses)
         return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
 
     def laid(self, name: str, array: Array) -> Array:
-        """A parameter of torch as it lies here."""
+        """A parameter of torch with its axes in the order that products here take."""
         return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
 
     def as_torch(self, name: str, array: Array) -> Array:
-        """A parameter as torch has it, in float32."""
+        """A parameter with torch's order of axes, in float32."""
         order = self._layouts.get(name, range(array.ndim))
         return np.asarray(array, np.float32).transpose(inverse(list(order)))
 
     @cached_property
     def _traced(self) -> tuple[Block, list[str], dict[str, Array]]:
-        """The loss alone, the buffers of floats that a step writes to, and by how much it counts up those of integers.
+        """The traced loss, the names of the float buffers that a step writes to, and the increments of integer ones.
 
         Raises:
             NotCovered: operations that have no counterpart, and integers that a step changes otherwise.
         """
+        # which buffers a step writes to is known once it ran: it is traced once without a state
         floats, counters = list[str](), dict[str, Array]()
 
         def look(params: Any, leaves: Any) -> Value:
@@ -123,6 +128,7 @@ class Captured:
                     floats.append(name)
                 elif slot.written:
                     new = slot.read()
+                    # traced once, an integer is a constant of the step: right only where it counts
                     refuse_counters(self.exported.graph, [own for _, own in self.exported.inputs], [name])
                     counters[name] = as_array(new) - as_array(self.exported.tensors[name])
             return result
@@ -152,6 +158,7 @@ class Captured:
             ValueError: a batch of other shapes than the example; training without the running statistics that it has.
         """
         *state, batch = rest
+        # without a state the statistics would stay as they were, in silence
         if not (state or self.inference or self.state is None):
             raise ValueError(f"{self.__name__} has statistics that training updates: give model_state=model.state, too")
         leaves = flatten(batch)[0]
@@ -164,7 +171,7 @@ class Captured:
         return result, {name: slots[name].read() for name in state[0]}
 
     def as_tensors(self, torch: Any, params: Any, state: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The inputs of the graph as torch has them, and for each the parameter that it is, if it is trained."""
+        """Tensors for the graph's inputs, and for each the name of the trained parameter that it is, or None."""
         tensors, names = [], list[str | None]()
         for kind, name in self.exported.inputs:
             trained = kind == "parameter" and self.trained(name) and not self.inference
@@ -185,7 +192,7 @@ class Captured:
     def run(
         self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None
     ) -> tuple[Any, dict[str, Slot]]:
-        """The loss, or the outputs as they are nested, and the slots of the buffers."""
+        """The loss, or the outputs nested as the module nests them, and the buffers' slots, of a run in a trace."""
         builder = builder_of([*flatten(params)[0], *leaves])
         if builder is None:
             raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")
@@ -196,11 +203,13 @@ class Captured:
             elif kind == "parameter" and self.trained(name):
                 owner = self.owners[name]
                 order = self._layouts.get(owner)
+                # torch's operations see torch's axes; the transposition cancels with the one that linear layers make
                 weight = params[owner] if order is None else transpose(params[owner], inverse(order))
                 inputs.append(Slot(weight, fixed=WRITTEN[kind]))
             else:
                 tensor = self.exported.tensors[name]
                 fixed = WRITTEN["inference" if self.inference and tensor.is_floating_point() else kind]
+                # a clone: operations in place on constants are done by torch, and would write to the module
                 inputs.append(Slot(state[name] if name in state else tensor.detach().clone(), fixed=fixed))
                 if kind == "buffer":
                     buffers[name] = inputs[-1]

@@ -42,14 +42,14 @@ from ipu_core.ir.trace.values import Traced, Value
 from ipu_core.placement.orders import OrderRule
 
 NEAR = 2.0**-15
-"""Of a gradient's largest element: what is nearer to torch's is not looked at in float64."""
+"""The share of the largest element within which results count as torch's without a run in float64."""
 PIECE = 1 << 16
 """Elements that are compared at a time."""
 RUNS = 8
-"""How often torch is asked again with its inputs moved."""
+"""Runs of torch with inputs moved a little, where one run leaves a distance unexplained."""
 
 COUNTED = "a call of {} changes {}: what was captured knows what the first call made of it"
-"""What is said of attributes that count calls."""
+"""The warning about attributes of layers that count calls."""
 
 
 def ours(
@@ -83,6 +83,7 @@ def ours(
     arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
     wide = [{name: np.asarray(x, np.float32) for name, x in table.items()} for table in (params, state)]
     ideal = trace(step, *wide, arrays)
+    # as a loop does: sums in another order are farther off, and would accuse ordinary nets
     orders = choose_accumulations(ideal, OrderRule())
     given = execute(Precision.parse("fp32.32").apply(ideal), *wide, arrays, accumulations=orders, key=0)
     (_, (outputs, fresh, values)), gradients = (given, {}) if model.inference else given
@@ -95,7 +96,7 @@ def ours(
 
 
 def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
-    """One call of the module itself beside the captured one, on a batch: loss and gradients, buffers after it.
+    """Compares one call of the module itself with the captured one on a batch: loss, gradients, buffers after it.
 
     Args:
         torch: the module torch.
@@ -107,6 +108,7 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         ValueError: the module itself cannot be called with the batch.
     """
     own = called(torch, model, leaves, {})
+    # before numbers are compared: these have causes that can be named
     if own.written:
         raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimizer")
     if own.drifting:
@@ -115,13 +117,16 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}
     found, mine = as_found(model, own), ours(model, graph, model.params, state, leaves)
+    # what is so near needs no run in float64
     if near(found, mine):
         return
+    # first the module beside its own graph, both by torch: what differs there left nothing in the graph
     unit, runs = _unit(torch, graph), _Runs(torch, model, graph, model.params, state, leaves)
     for row in _explained(runs, lambda singles: beside(found, singles, runs.exact, unit)):
         raise _other(model, f"the {row.operation} of the module itself is another than that of its graph: {row}; "
                      "a backward of its own, hooks and writes to tensors leave nothing in the graph")  # fmt: skip
     for row in _explained(runs, lambda singles: beside(mine, singles, runs.exact, unit)):
+        # the full report names the first operation, but costs a run that keeps every result: for failures alone
         report = fidelity(torch, model, graph, model.params, state, leaves)
         raise _other(model, f"what was captured is not what torch computes: {report.first or row}")
 
@@ -157,7 +162,8 @@ class _Runs:
 
 
 def _explained(runs: _Runs, rows: Callable[[Sequence[Found]], list[Distance]]) -> list[Distance]:
-    """The distances that rounding does not explain, of one run and of several."""
+    """The distances that rounding explains neither by one run of torch in float32 nor by several with moved inputs."""
+    # runs with moved inputs cost eight more: only where one run leaves something unexplained
     if all(row.explained for row in rows(runs.single)):
         return []
     return [row for row in rows(runs.several) if not row.explained]
@@ -185,17 +191,18 @@ def called(torch: Any, model: Captured, leaves: Sequence[Any], tensors: Mapping[
 
 
 def as_found(model: Captured, own: Eager) -> Found:
-    """What a call of the module gave, for the parameters and buffers that are captured."""
+    """The results of a call of the module, for those parameters and buffers that are captured."""
     gradients = {name: own.gradients[name] for name in model.params if name in own.gradients}
     buffers = {name: own.buffers[name] for name in model.state or {} if name in own.buffers}
     return Found({}, gradients, own.outputs, {} if model.inference else buffers)
 
 
 def near(found: Found, mine: Found) -> bool:
-    """Whether two runs are so near that no other is needed to tell that rounding explains it."""
+    """Whether two runs are so near (NEAR, SHARE) that rounding explains their distance without further runs."""
     largest = max(map(largest_of, found.gradients.values()), default=0.0)
     pairs = [(one, other, 0.0) for one, other in zip(found.outputs, mine.outputs, strict=True)]
     for name, gradient in mine.gradients.items():
+        # a parameter without a gradient in torch has one of zeros here
         pairs.append((found.gradients.get(name, np.zeros_like(gradient)), gradient, SHARE * largest))
     pairs += [(one, mine.buffers[name], 0.0) for name, one in found.buffers.items()]
     return all(_all_near(*pair) for pair in pairs)
@@ -228,8 +235,9 @@ def _piece_near(one: Array, other: Array, bound: float) -> bool:
 
 
 def _unit(torch: Any, graph: Any) -> float:
-    """What rounding explains of a number: more where the module itself computes in halves."""
+    """The relative distance that rounding explains: larger where the module itself computes in halves."""
     values = [node.meta.get("val") for node in nodes_of(graph)]
+    # a module that computes in halves itself is as far from float64 as halves are
     halves = [x.dtype for x in values if getattr(x, "dtype", None) in (torch.float16, torch.bfloat16)]
     return max((16 * float(torch.finfo(dtype).eps) for dtype in halves), default=ROUNDING)
 
@@ -238,7 +246,7 @@ def fidelity(
     torch: Any, model: Captured, graph: Any, params: Mapping[str, Array], state: Mapping[str, Array],
     leaves: Sequence[Any],
 ) -> Fidelity:  # fmt: skip
-    """Every result and gradient in float32 beside torch's."""
+    """The report of `TorchModel.check`: every result and gradient in float32 beside torch's."""
     mine = ours(model, graph, params, state, leaves, lambda node: is_float(node.meta.get("val")))
     runs = _Runs(torch, model, graph, params, state, leaves, watched=True)
     kinds = zip(model.exported.inputs, runs.given, strict=True)

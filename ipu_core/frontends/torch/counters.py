@@ -35,12 +35,14 @@ def _follow(graph: Any, begin: Sequence[Any]) -> bool:
         if not taken or node.op != "call_function":
             continue
         name = name_of(node)
+        # a graph within the graph: its inputs are followed inside
         if name in REGIONS:
             inner, *operands = node.args[REGIONS[name] :]
             region = getattr(graph, inner.target)
             given = [x for x in region.graph.nodes if x.op == "placeholder"]
             if not _follow(region, [x for x, operand in zip(given, operands, strict=True) if operand in made]):
                 continue
+        # a count that something is computed from would be the one of the capture in every step
         elif name not in PASSED and not (name in COUNTED and isinstance(node.args[1], int)):
             raise not_covered(f"aten.{name}", node, "it takes or makes integers that change from step to step")
         made.add(node)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 SIZES = ((1e-2, 1.0), (1.0, 1e-3), (1.0, 1e3), (30.0, 1.0))
-"""Of random inputs, and of the gradients that come from above."""
+"""Scales of random inputs and of the gradients from above: a backward that clips is right for small ones."""
 SAME = 1e-5
-"""Of the largest: what constants of a formula that are written with few digits may miss."""
+"""Of the largest element: formulas are often written with constants of few digits, and are right all the same."""
 
 
 class _Context:
@@ -29,8 +29,10 @@ def is_derivative(torch: Any, kind: Any, args: Sequence[Any]) -> bool:
     Returns:
         False also where it cannot be told: tensors of integers, or a forward that fails on random ones.
     """
+    # random integers are mostly no valid indices
     if any(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in args):
         return False
+    # a generator of its own: torch's stays where the user's script left it
     generator = torch.Generator().manual_seed(0)
 
     def drawn(shape: Any, size: float) -> Any:
@@ -39,6 +41,7 @@ def is_derivative(torch: Any, kind: Any, args: Sequence[Any]) -> bool:
     def agrees(size: float, above: float) -> bool:
         given = [drawn(x.shape, size).requires_grad_() if isinstance(x, torch.Tensor) else x for x in args]
         inputs = [x for x in given if isinstance(x, torch.Tensor)]
+        # the forward twice: with its own backward, and as operations that autograd differentiates
         own, derived = kind.apply(*given), _forward(kind, given)
         pairs = list(zip(*(x if isinstance(x, tuple) else (x,) for x in (own, derived)), strict=True))
         weights = [drawn(one.shape, above) for one, _ in pairs]
@@ -57,6 +60,7 @@ def is_derivative(torch: Any, kind: Any, args: Sequence[Any]) -> bool:
 
 def _forward(kind: Any, given: Sequence[Any]) -> Any:
     """The forward as operations that torch differentiates; it has a context of its own, or is given one elsewhere."""
+    # torch 2 lets a forward have no context, and a `setup_context` beside it
     separate = kind.setup_context is not _base(kind).setup_context
     return kind.forward(*given) if separate else kind.forward(_Context(), *given)
 

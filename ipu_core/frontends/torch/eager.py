@@ -1,4 +1,4 @@
-"""One call of a module itself, with its gradients under torch's autograd, and nothing that stays of it."""
+"""One call of a module itself with its gradients by torch's autograd, after which the module is as it was."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def eager(
             buffers = {name: as_array(x) for name, x in left.items() if x.is_floating_point()}
             if counting:
                 kept.rewind()
+                # a counter that decides nothing is harmless: only a second call tells
                 again, _ = _called(torch, wrapper, leaves, inference)
                 counting = {name: x for name, x in kept.counters.items() if not same_number(counting.get(name), x)}
                 other = any(not np.array_equal(*pair, equal_nan=True) for pair in zip(outputs, again, strict=True))
@@ -79,8 +80,10 @@ def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) ->
     """The outputs of a call, and the gradients."""
     parameters = _named(wrapper.named_parameters(remove_duplicate=False))
     for x in parameters.values():
+        # gradients of before would be added to
         x.grad = None
     with torch.set_grad_enabled(not inference):
+        # clones: a forward may write to its inputs
         made = wrapper(*(x.clone() for x in leaves))
     every = made if isinstance(made, tuple) else (made,)
     outputs = [as_array(x) for x in every]
@@ -91,10 +94,11 @@ def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) ->
 
 @contextlib.contextmanager
 def _without_drawing(torch: Any) -> Iterator[None]:
-    """Masks of dropout keep all; layers of a Transformer take the way that was captured."""
+    """A context in which dropout keeps all elements and Transformer layers run operation by operation."""
 
     class Whole(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]  # torch is not there when types are checked
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            # as `without_drawing` makes of the graph: every draw gives its probability
             if function is torch.ops.aten.bernoulli_.float:
                 return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
             return function(*args, **(kwargs or {}))

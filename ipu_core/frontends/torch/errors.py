@@ -14,7 +14,7 @@ from ipu_core.errors import NotCovered
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)(?:\n +(?!File ")(?P<code>\S.*))?')
 INSTALLED = ("/site-packages/", "/dist-packages/")
 EMULATE = "ipu_core.emulate trains the module as torch does"
-"""The way out."""
+"""The end of refusals: what trains such a module."""
 
 
 def line_of(trace: str) -> str:
@@ -36,6 +36,7 @@ def source_of(node: Any) -> str | None:
 
 def _own_frame(trace: str) -> re.Match[str] | None:
     """The innermost frame of the user's; without one that of the innermost layer of another package than torch."""
+    # frames from the inside out: the user's, else a layer of another package (transformers, timm), else any
     here, torch = str(Path(__file__).parent), str(Path(sys.modules["torch"].__file__ or "").parent)
     standard = sysconfig.get_path("stdlib")
     frames = [frame for frame in FRAME.finditer(trace) if not frame["file"].startswith((here, torch, "<frozen"))]
@@ -54,6 +55,7 @@ def layer_of(node: Any) -> tuple[str, str]:
 def not_covered(operation: str, node: Any, why: str = "it has no counterpart here") -> NotCovered:
     """The refusal of an operation."""
     name, kind = layer_of(node)
+    # the wrapper's own frame alone: what is called there is the loss
     itself = "the loss" if len(node.meta.get("nn_module_stack", {})) == 1 else "the model itself"
     layer = f"layer {name} ({kind})" if name else itself
     place = ", ".join(filter(None, (layer, line_of(node.meta.get("stack_trace") or ""))))
@@ -77,16 +79,17 @@ CURES = (
      "takes it, where it is the last"),
     (re.compile(r"missing \d+ required positional argument"), "its forward takes more arguments than the batch has"),
 )  # fmt: skip
-"""Words of torch that stop people, and what to do, in one sentence."""
+"""Patterns in torch's messages, and for each what to do, in one sentence."""
 
 
 def in_words(name: str, error: Exception, place: str) -> str:
-    """What torch.export refuses in a module, in one sentence with a cure, and the line of the user's code."""
+    """The message for a module that torch.export refuses: one sentence with a cure, and the line of the user's code."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    # torch's words name no cause here: it is told by the file that raised
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     of_distribution = any("/torch/distributions/" in file for file in (*files, str(error)))
     known = DISTRIBUTIONS if of_distribution else next((cure for words, cure in CURES if words.search(line)), "")
-    if "argument" in line and known:  # no other road serves it
+    if "argument" in line and known:  # of the caller's: emulate would fail at it, too
         return f"{name} cannot be captured: {known} ({line})"
     said = f"{name} cannot be captured: {known}" if known else f"torch.export cannot capture {name}: {line}"
     return "; ".join(filter(None, (said, place, EMULATE)))

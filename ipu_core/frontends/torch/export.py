@@ -82,10 +82,12 @@ def export(
         with contextlib.nullcontext() if outputs else refusing(torch, wrapper):
             program = _program(torch, wrapper, tensors)
         if before.drawn:
+            # only now is the line looked for: tracing every line of Python is slow
             states = [source.read for source in sources(wrapper)]
             place = _line_of_change(torch, wrapper, tensors, lambda: [read() for read in states])
             raise refusal(before.drawn, "the number drawn would be the same in every step", place)
         for held in [] if outputs else assigned:
+            # an attribute that nothing reads is free to change
             if held.buffer or PREFIX + held.name in program.constants:
                 place = _line_of_change(torch, wrapper, tensors, functools.partial(_identity, held))
                 why = "another tensor takes its place, and no step would see it; copy_() writes to a buffer"
@@ -109,19 +111,21 @@ def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:
 
 
 def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
-    """What torch.export makes of a module with its loss.
+    """The program that torch.export makes of a module with its loss.
 
     Raises:
         ValueError: it cannot capture it.
     """
     try:
         with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
+            # torch's own of its internals, which name no line of the user's
             warnings.simplefilter("ignore")
             return torch.export.export(wrapper, tuple(tensors), strict=False)
     except Said:
         raise
     except Exception as error:
         raised = traceback.extract_tb(error.__traceback__)
+        # some errors bring the stack of the user's code in their text, others in their traceback
         place = line_of(str(error)) or line_of("".join(type(raised).from_list(_within(raised)).format()))
         raise ValueError(in_words(type(wrapper.module).__name__, error, place)) from None
 
@@ -153,7 +157,7 @@ def _quiet(torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whole_stacks(torch: Any) -> Iterator[None]:
-    """Captured operations know every function they were asked for in, where torch keeps those called forward alone."""
+    """A context in which captured operations keep their whole stack; torch keeps frames named forward alone."""
     tracer, name = torch.fx.proxy.TracerBase, "_filter_traceback_frames"
     kept = getattr(tracer, name, None)  # older versions have it otherwise
     if kept is not None:
@@ -186,7 +190,7 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
 
 
 def dtype_of(tensor: Any) -> Any:
-    """What the elements of a tensor of torch are here: truth values are floats."""
+    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too) or int32."""
     return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 
@@ -206,11 +210,13 @@ def with_loss(
             super().__init__()
             self.module = module
             if isinstance(loss, torch.nn.Module):
+                # registered, so that its parameters and buffers are the graph's
                 self.loss = loss
 
         def forward(self, *leaves: Any) -> Any:
             batch = whole.filled(leaves)
             given, target = (batch, None) if loss is None else _split(batch)
+            # torch.export holds buffers by name: one that is replaced, not written to, would stay the first
             before = [] if assigned is None else _held(torch, module)
             output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
             if assigned is not None:
@@ -240,7 +246,7 @@ class Held(NamedTuple):
 
     @property
     def now(self) -> Any:
-        """What lies under its name now."""
+        """The tensor that the layer holds under this name now."""
         return self.table.get(self.name.rpartition(".")[2])
 
 

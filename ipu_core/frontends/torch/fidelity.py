@@ -20,17 +20,17 @@ from ipu_core.frontends.torch.interpret import CHECKS, REGIONS, name_of
 from ipu_core.ir.block import Array
 
 TIMES = 8.0
-"""How much farther than torch's float32 results of ours may be."""
+"""How many times as far from float64 as torch's own float32 results may be."""
 ROUNDING = 2.0**-19
-"""What rounding explains beside it, of the largest number: sixteen units in the last place."""
+"""The distance that rounding explains in any case, relative to the largest number: 16 units in the last place."""
 SHARE = 1e-7
-"""What rounding explains of a gradient, of the largest one of all parameters: where many cancel nothing is left."""
+"""The same of a gradient, relative to the largest of all parameters: terms that cancel leave no size of their own."""
 MOVED = 2.0**-21
-"""How much inputs are moved by, to see what rounding does at kinks, where a gradient jumps."""
+"""The relative change of moved inputs, which shows how far gradients jump at kinks."""
 DRAWING = {"dropout": "p", "feature_dropout": "p", "alpha_dropout": "p", "feature_alpha_dropout": "p"}
-"""Operations that draw, by the argument that says how much."""
+"""Operations that draw, and the argument of each that is the probability."""
 INNER = ("dropout", "dropout_p")
-"""Arguments of other operations that say how much they draw."""
+"""Arguments of other operations that are a probability to draw by."""
 
 
 class Distance(NamedTuple):
@@ -102,6 +102,7 @@ class Fidelity(NamedTuple):
 
 def without_drawing(torch: Any, graph: Any) -> Any:
     """A copy of a captured graph in which dropout leaves everything as it is, and a draw gives its probability."""
+    # the captured graph goes on to draw in training
     quiet = copy.deepcopy(graph)
     for node in nodes_of(quiet):
         _quieten(torch, node)
@@ -127,9 +128,10 @@ def _settings(node: Any) -> list[tuple[str, Any]]:
 
 
 def _quieten(torch: Any, node: Any) -> None:
-    """Makes an operation draw nothing."""
+    """Changes a node so that it draws nothing."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None and name_of(node) == "bernoulli_":
+        # the probability in place of the draw: a mask that is divided by it keeps all
         node.target, node.kwargs = torch.ops.aten.fill_.Scalar, {}
     elif schema is not None and name_of(node) == "bernoulli" and len(node.args) > 1:
         node.target, node.kwargs = torch.ops.aten.full_like.default, {}
@@ -173,6 +175,7 @@ def by_torch(
         for x in given:
             if x.is_floating_point():
                 x.mul_(1 + MOVED * (2 * torch.rand(x.shape, generator=generator, dtype=wide) - 1))
+    # by name, so that tied parameters add up their gradients as in the module
     trained = {name: x.requires_grad_() for name, x in zip(names, given, strict=True) if name}
     given = [trained.get(name or "", x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
     results: dict[Any, Array] = {}
@@ -185,16 +188,19 @@ def by_torch(
             if double:
                 result = torch.utils._pytree.tree_map_only(torch.Tensor, _widened, result)
             if watched and node.op == "call_function" and is_float(result):
+                # copied: a later operation may write in place to the same memory
                 results[node] = result.detach().double().numpy().copy()
             return result
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
             if double:
+                # a graph holds dtypes as constants: casts to float32 would end the run in float64
                 args, kwargs = torch.utils._pytree.tree_map_only(torch.dtype, _wider, (args, kwargs))
             return super().call_function(target, args, kwargs)
 
         def region(self, name: str, *args: Any) -> Any:
             inner, *operands = args[REGIONS[name] :]
+            # no_grad within the module holds for its region alone
             constant = name == "wrap_with_set_grad_enabled" and not args[0]
             with torch.set_grad_enabled(torch.is_grad_enabled() and not constant):
                 return RecordingInterpreter(inner).run(*operands)
@@ -266,6 +272,7 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
         for at, own in enumerate(found.outputs)
     ]
     more = SHARE * _size(exact)
+    # from the last layers on: a fault in a backward shows first where gradients begin
     for name, wanted in reversed(list(exact.gradients.items())):
         own, theirs = found.gradients.get(name, np.zeros_like(wanted)), [one.gradients[name] for one in singles]
         rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
@@ -288,9 +295,12 @@ def _distance(
     unit: float = ROUNDING,
 ) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
+    # infinities and NaN have no distance: they must stand in the same places
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
     size = largest_of(exact)
+    # the first run has the inputs as they are, the others moved ones
     theirs, *moved = (largest_of(single[finite] - exact[finite]) for single in singles)
+    # results do not jump when inputs move, gradients do (relu, max): a wrong result may not hide behind moved ones
     times = TIMES if operation == "gradient" else 1.0
     explained = max(TIMES * theirs, times * max(moved, default=0.0)) + unit * size + more
     far = float(np.abs(ours[finite] - exact[finite]).max(initial=0.0)) if same else np.inf
@@ -300,4 +310,5 @@ def _distance(
 def largest_of(array: Array) -> float:
     """The largest magnitude of the finite elements; 0 without one."""
     largest = float(max(array.max(initial=0.0), -array.min(initial=0.0)))
+    # one infinite element would explain any distance of all others
     return largest if np.isfinite(largest) else float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

@@ -22,9 +22,9 @@ from ipu_core.ir.trace.values import Traced, Value, broadcast, shape_of
 from ipu_core.nn import stop_gradient
 
 SHAPES_ONLY = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty"}
-"""Operations that look at the shape of a tensor and not at its numbers."""
+"""Operations that read the shape of a tensor and not its numbers: constants, even of traced operands."""
 SELDOM = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
-"""Operations that torch counts among those that draw and that mostly do not."""
+"""Operations that torch tags as random for the sake of their dropout, which is mostly 0."""
 REGIONS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Operations that run a graph of their own, with the number of settings before it."""
 CHECKS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range"}
@@ -72,9 +72,11 @@ class Interpreter:
             return self._region(name, args[: REGIONS[name]], *args[REGIONS[name] :])
         if not hasattr(node.target, "_schema"):
             raise not_covered(name, node)
+        # places that the table did not compute since nothing was to take them
         if any(isinstance(x, Slot) and x.read() is None for x in args):
             raise not_covered(f"aten.{name}", node, "it takes the places of a maximum or minimum")
         values, named = read(args), {key: read(value) for key, value in kwargs.items()}
+        # a draw is never a constant, though its operands are: it would be the same in every step
         if not draws(node) and not any(isinstance(x, Traced) for x in flatten([list(values), named])[0]):
             return self._by_torch(node, name, args, values, named)
         if name in SHAPES_ONLY:
@@ -82,7 +84,7 @@ class Interpreter:
         return self._traced(node, name, args, in_order(node.target._schema, values, named))
 
     def _region(self, name: str, settings: Sequence[Any], inner: Any, *operands: Any) -> list[Any]:
-        """A graph within the graph, with or without gradients."""
+        """Runs a graph within the graph; its results are constants where it is under no_grad."""
         results = self.run(inner, operands)
         constant = name == "wrap_with_set_grad_enabled" and not settings[0]
         return [Slot(_constant(slot.read())) for slot in results] if constant else results
@@ -90,11 +92,13 @@ class Interpreter:
     def _by_torch(
         self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """What depends on no parameter and no input; torch itself keeps views and writes in place."""
+        """The result of an operation on constants, by torch itself, which also keeps views and writes in place."""
+        # what the table made of constants is an array, and torch takes none
         args, kwargs = ([*map(self._tensor, args)], {key: self._tensor(x) for key, x in kwargs.items()})
         with self._torch.no_grad():
             result = node.target(*args, **kwargs)
         for slot, argument in zip(slots, node.target._schema.arguments, strict=False):
+            # torch wrote to the tensor in the slot itself: only that it was written is noted
             if isinstance(slot, Slot) and argument.alias_info is not None and argument.alias_info.is_write:
                 with _located(node, name):
                     slot.touch()
@@ -122,6 +126,7 @@ class Interpreter:
 
     def _computed(self, node: Any, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         call = NodeCall(node, self._builder)
+        # integers that are computed are float32 here: in halves they would be whole up to 2,048 alone
         in_float32 = "loss" if call.kind() == "int" else None
         place = self._builder.scoped(family=in_float32, layer=layer_of(node)[0] or None)
         with _located(node, name), place, self._builder.of_line(source_of(node)):
@@ -136,7 +141,7 @@ class Interpreter:
         return Slot(result, self._view(node, base, args, *VIEWS[name]) if base and name in VIEWS else None)
 
     def _view(self, node: Any, base: Slot, args: Sequence[Any], show: Any, put: Any) -> TensorView:
-        """How the result of an operation shows its first operand."""
+        """The view of its first operand that the result of an operation is."""
         call = NodeCall(node, self._builder)
 
         def shown(value: Value) -> Value:
@@ -148,7 +153,7 @@ class Interpreter:
         return TensorView(base, shown, written if put else None)
 
     def _piece(self, node: Any, base: Slot | None, args: Sequence[Any], number: int) -> TensorView:
-        """How one of several results shows the first operand."""
+        """The view of the first operand that one of several results is."""
         assert base is not None
         function, _ = counterpart(node)
         return self._view(node, base, args, lambda *given: function(*given)[number] if function else None, None)
@@ -174,6 +179,7 @@ class Interpreter:
         if not isinstance(value, self._torch.Tensor):
             return value
         kept, version, array = self._arrays.get(id(value), (None, 0, None))
+        # an operation in place changes a tensor's version, not its id; the tensor is held so that no other gets its id
         if kept is not value or version != value._version:
             array = _array(value)
             self._arrays[id(value)] = value, value._version, array
@@ -209,12 +215,13 @@ def counterpart(node: Any) -> tuple[Callable[..., Any] | None, bool]:
     """The function of the table for an operation, or None, and whether the operation writes in place."""
     name = name_of(node)
     in_place = name.endswith("_") and not name.endswith("__")
+    # __and__ and its like are operators, not operations in place
     base = name.removesuffix("_") if in_place else name
     return OPERATIONS.get(f"{base}.{node.target._overloadname}", OPERATIONS.get(base)), in_place
 
 
 def _looked_up(value: Any, slots: Mapping[Any, Any]) -> Any:
-    """Nodes replaced by what they gave."""
+    """A structure of arguments with nodes replaced by their results."""
     if isinstance(value, list | tuple):
         return [_looked_up(x, slots) for x in value]
     if isinstance(value, Mapping):
@@ -223,7 +230,7 @@ def _looked_up(value: Any, slots: Mapping[Any, Any]) -> Any:
 
 
 def _check_shapes(node: Any, name: str, result: Any) -> None:
-    """The table's function gave what torch would have given, as far as shapes say."""
+    """Refuses results of the table whose shapes are not those that torch recorded."""
     several = isinstance(result, list | tuple)
     unused = {user.args[1] for user in node.users if user.target is operator.getitem and not user.users}
     for number, (value, fake) in enumerate(_pairs(result if several else [result], node.meta.get("val"), several)):
@@ -239,6 +246,7 @@ def _pairs(results: Sequence[Any], fakes: Any, several: bool) -> Iterator[tuple[
 
 
 def _constant(value: Value) -> Value:
+    # integers have no gradient to stop
     return stop_gradient(value) if isinstance(value, Traced) and not isinstance(value.format, str) else value
 
 
@@ -252,7 +260,7 @@ def _array(tensor: Any) -> Any:
 
 
 def _as_shaped(value: Value, call: NodeCall) -> Value:
-    """What is written in place has the shape of where it is written, and its kind where it is a number."""
+    """A value that is written in place, in the shape of its target, and as int32 or float32 where it is a number."""
     if isinstance(value, Traced) or np.ndim(value):
         return broadcast(value, call.shape)
     return np.full(call.shape, value, np.int32 if call.kind() == "int" else np.float32)

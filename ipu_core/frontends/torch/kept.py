@@ -1,4 +1,4 @@
-"""What a module is before it is called, to put it back: attributes, flags, tensors, gradients, generators."""
+"""A module's state before a call, to restore it: attributes, modes, tensors, gradients, random generators."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class ModuleSnapshot:
         tensors = [x for _, table in self._tables for x in table.values() if x is not None]
         self._grads = [(x, x.grad) for x in tensors if x.requires_grad]
         self._numbers = [(x, x.detach().clone()) for x in tensors] if numbers else []
+        # torch captures its own draws as operations; of other generators' it sees the numbers alone
         self._states = [(source, source.read()) for source in sources(module)]
         self._drawn = torch.get_rng_state()
 
@@ -55,7 +56,7 @@ class ModuleSnapshot:
         return [name for name, x in self._module.named_parameters() if id(x) in changed]
 
     def restore(self) -> None:
-        """Makes all as it was; a tensor that nothing was written to is not written to."""
+        """Restores everything; a tensor that was not written to is not written to."""
         for _, part, before in self._attributes:
             for key in vars(part).keys() - before.keys():
                 del vars(part)[key]
@@ -63,8 +64,9 @@ class ModuleSnapshot:
         self.rewind()
 
     def rewind(self) -> None:
-        """Makes all as it was but the layers' attributes."""
+        """Restores everything but the layers' attributes."""
         for table, before in self._tables:
+            # a buffer that was replaced is the old tensor again, not its copy
             table.clear()
             table.update(before)
         for x, grad in self._grads:
@@ -102,6 +104,7 @@ def in_mode(modules: list[Any], training: bool) -> Iterator[None]:
     """Modules in training or eval mode: layers as they are where their module is in it already, else all of them."""
     flags = [(part, part.training) for module in modules for part in module.modules()]
     for module in modules:
+        # train() would put layers into training that the user froze in eval mode
         if module.training != training:
             module.train(training)
     try:

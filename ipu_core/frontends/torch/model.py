@@ -120,6 +120,7 @@ class TorchModel(Captured):
         carried = {*self.params, *(self.state or {})}
         tensors, owners = self.exported.tensors.items(), self.owners
         fixed = {name: as_array(x) for name, x in tensors if owners.get(name, name) not in carried}
+        # the graph itself, not the module's source: what was captured decides the bits
         code = [node.format_node() for node in self.exported.graph.graph.nodes]
         return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
 
@@ -157,6 +158,7 @@ class TorchModel(Captured):
     @cached_property
     def _tied(self) -> dict[str, str]:
         """For every name in the module's `state_dict` the name that it has here."""
+        # load_state_dict knows a tied tensor under each of its names
         names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
         own = self.module.state_dict(keep_vars=True)
         return {name: self.owners.get(names.get(id(x), name), name) for name, x in own.items()}
@@ -175,7 +177,7 @@ class TorchModel(Captured):
         return {name: trained[owner] if owner in trained else as_array(own[name]) for name, owner in self._tied.items()}
 
     def _after(self, params: Mapping[str, Array], state: Mapping[str, Array] | None, steps: int) -> dict[str, Array]:
-        """What training has changed, as torch has it, by name; tied parameters once."""
+        """The arrays that training changed, in torch's order of axes, by name; tied parameters once."""
         floats = {name: self.as_torch(name, array) for name, array in {**params, **(state or {})}.items()}
         return {
             **floats,
@@ -194,6 +196,7 @@ class TorchModel(Captured):
         """
 
         def found(name: str, shape: Sequence[int]) -> Array:
+            # files of packages keep tied weights under any one of their names
             names = [name, *(other for other, owner in self._tied.items() if owner == name)]
             given = next((arrays[each] for each in names if each in arrays), None)
             if given is None:

@@ -31,6 +31,7 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
     if kind not in MAKERS:
         raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}; {EMULATE}")
     first, *others = optimizer.param_groups
+    # in every group: the first alone would let a later one through
     for name, usual in REFUSED.items():
         if any(group.get(name, usual) != usual for group in optimizer.param_groups):
             raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}; {EMULATE}")
@@ -48,20 +49,24 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
             f"Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's; {EMULATE}"
         )
     rates = [float(group["lr"]) for group in optimizer.param_groups] if not isinstance(lr, TorchSchedule) else lr.base
+    # a ratio to 0 is none
     if len(rates) > 1 and not rates[0]:
         raise ValueError(
             f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0; {EMULATE}"
         )
     rate = rates[0] if lr is None else lr
+    # torch decays all that a group holds; the default here leaves out biases and norms
     settings = {"lr": rate, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
     return MAKERS[kind](first, groups=_groups(model, optimizer, rates), **settings)
 
 
 def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[Group, ...]:
     """A group for every parameter that is not as the first group's are."""
+    # by identity, as torch's groups hold tensors and no names
     of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
     found = []
     numbers = {name: of.get(id(model.exported.tensors[name])) for name in model.params}
+    # an optimizer over another module's parameters would freeze all of this one's, in silence
     if all(number is None for number in numbers.values()):
         raise ValueError(f"{type(optimizer).__name__}: none of its parameters is trained in {model.__name__}")
     for name, number in numbers.items():

@@ -24,7 +24,7 @@ from ipu_core.frontends.torch.derivative import is_derivative
 from ipu_core.frontends.torch.errors import EMULATE, INSTALLED, line_of
 
 PREFIX = "module."
-"""Before the names of the parts of a module that is captured with its loss."""
+"""The prefix that the wrapper with the loss puts before a module's own names."""
 POST = "register_post_accumulate_grad_hook"
 
 
@@ -44,6 +44,7 @@ def refuse_hooks(module: Any) -> None:
             for hook in hooks.values():
                 raise _of_hook(f"a {kind} hook", hook, _layer(name, part))
     for name, parameter in module.named_parameters():
+        # older versions of torch have no hooks after accumulation
         for hooks in (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None)):
             for hook in (hooks or {}).values():
                 raise _of_hook("a gradient's hook", hook, f"the parameter {name.removeprefix(PREFIX)}")
@@ -55,6 +56,7 @@ def _layer(name: str, part: Any) -> str:
 
 
 def _of_hook(what: str, hook: Any, owner: str) -> NotCovered:
+    # functools.partial has no code of its own
     function = getattr(hook, "func", hook)
     code = getattr(function, "__code__", None)
     place = f", {code.co_filename}:{code.co_firstlineno}" if isinstance(code, CodeType) else ""
@@ -86,8 +88,10 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
             function, _, *given = args
             if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
                 note("a checkpoint with use_reentrant=True", "no input has a gradient: torch gives what is in it none")
+            # run at once: what a reentrant checkpoint holds would have no gradient in the graph
             return function(*given)
         if not kind.__module__.startswith("torch."):
+            # judged at the end, outside of the capture, where operations run on numbers
             own.setdefault(kind, (args, _place(module, _stack())))
         return apply.__get__(None, kind)(*args, **kwargs)
 
@@ -99,10 +103,12 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
         return register
 
     def packing(self: Any, *args: Any, **kwargs: Any) -> None:
+        # torch's own checkpoints use such hooks for memory alone, and change no gradient
         if type(self) is saved or not type(self).__module__.startswith("torch."):
             note("a hook on saved tensors", "gradients would take them as they are")
         init(self, *args, **kwargs)
 
+    # hooks on tensors are set while the module runs, so only the call itself shows them
     hooks = {name: getattr(tensor, name) for name in ("register_hook", POST)}
     base.apply, saved.__init__ = classmethod(applied), packing
     for name, original in hooks.items():
@@ -122,7 +128,7 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
 
 
 class Where(NamedTuple):
-    """A frame as it was: the line it was at, and what its `self` is."""
+    """A frame of Python, the line it was at when it was noted, and the id of its `self`."""
 
     frame: FrameType
     line: int
@@ -130,7 +136,7 @@ class Where(NamedTuple):
 
 
 def _stack() -> list[Where]:
-    """Where Python is now, from the outermost frame on, without this module's own."""
+    """The frames of Python now, outermost first, without those of this file."""
     frame: FrameType | None = sys._getframe(1)
     found = []
     while frame is not None:
@@ -199,6 +205,7 @@ def place_of_change(module: Any, call: Callable[[], Any], read: Callable[[], Any
     begin, before, found = read(), list[Where](), list[str]()
 
     def at_line(frame: FrameType, event: str, _: Any) -> Any:
+        # told at the next line: the change happened on the one before
         if not found and not same_state(begin, read()):
             found.append(_place(module, before))
         before[:] = _stack()
@@ -207,9 +214,11 @@ def place_of_change(module: Any, call: Callable[[], Any], read: Callable[[], Any
     def at_call(frame: FrameType, event: str, _: Any) -> Any:
         return at_line if not found and _is_own(frame.f_code.co_filename) else None
 
+    # a debugger's or coverage's, which is put back
     tracer = sys.gettrace()
     sys.settrace(at_call)
     try:
+        # the line is wanted, not the result; the refusal that follows says what happened
         with contextlib.suppress(Exception):
             call()
     finally:

@@ -40,6 +40,7 @@ class TorchSchedule:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a number of steps, at least 1, not {every!r}")
         self.every, self._kind = every, type(scheduler).__name__
+        # a scheduler writes to its optimizer: a stand-in keeps the user's rates as they are
         self._stand_in = _stand_in(torch, scheduler.optimizer)
         self._scheduler = copy.deepcopy(scheduler, {id(scheduler.optimizer): self._stand_in})
         self.base = tuple(float(group["initial_lr"]) for group in self._stand_in.param_groups)
@@ -58,10 +59,11 @@ class TorchSchedule:
         """
         rates = self.rates(step)
         factors = [rate / base if base else 1.0 for rate, base in zip(rates, self.base, strict=True)]
+        # an optimizer here has one rate and fixed ratios by group
         if max(factors) - min(factors) > RELATIVE * max(map(abs, factors)):
             raise ValueError(f"{self._kind} moves the groups' rates apart, to {rates} in step {step}: here they keep "
                              f"the ratio that they had, {self.base}")  # fmt: skip
-        return 0.0 if -RELATIVE < rates[0] < 0 else rates[0]
+        return 0.0 if -RELATIVE < rates[0] < 0 else rates[0]  # a cosine may end a rounding below 0
 
     def rates(self, step: int) -> tuple[float, ...]:
         """The rate of every group of the optimizer.
@@ -69,6 +71,7 @@ class TorchSchedule:
         Raises:
             ValueError: as a call.
         """
+        # schedulers go forward only, and a resumed run may ask for an earlier step: all are kept
         while len(self._rates) <= step // self.every:
             self._step()
         return self._rates[step // self.every]

@@ -1,4 +1,4 @@
-"""Tensors of a captured graph while it runs: what operations in place replace, seen through views too."""
+"""Tensors of a captured graph while it runs: values that operations in place replace, also through views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipu_core.ir.trace.values import Value
 
 
 class TensorView(NamedTuple):
-    """How a tensor shows another one."""
+    """A view: how a tensor shows another one, its base."""
 
     base: Slot
     show: Callable[[Value], Value]
@@ -32,6 +32,7 @@ class Slot:
 
     def __init__(self, value: Value, view: TensorView | None = None, fixed: str = "") -> None:
         self._value, self._view, self._fixed = value, view, fixed
+        # set before _version is asked, which reads it
         self._changes = self._seen = 0
         self._seen = self._version()
         self.written = False
@@ -41,6 +42,7 @@ class Slot:
 
     def read(self) -> Value:
         """The value, after all that was written until now."""
+        # shown again only when the base changed: each time would trace the view once more
         if self._view is not None and self._seen != self._version():
             self._value, self._seen = self._view.show(self._view.base.read()), self._version()
         return self._value

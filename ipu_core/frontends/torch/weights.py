@@ -60,7 +60,7 @@ def write_tensors(torch: Any, module: Any, targets: Mapping[str, Any], arrays: M
     Raises:
         ValueError: a name that is not there, or there in another shape.
     """
-    for name, array in arrays.items():
+    for name, array in arrays.items():  # all are looked at before any is written
         if name not in targets or tuple(targets[name].shape) != array.shape:
             found = f"has {name} of shape {tuple(targets[name].shape)}" if name in targets else f"has no {name}"
             raise ValueError(f"the {type(module).__name__} given {found}, the one that was captured {array.shape}")
@@ -89,6 +89,7 @@ def read_weights(path: str | Path) -> dict[str, Any]:
         ImportError: the package safetensors is not installed.
         ValueError: it is no such file.
     """
+    # torch's reader: NumPy has no bfloat16
     package = optional("safetensors.torch", extra="safetensors")
     try:
         return dict(package.load(Path(path).read_bytes()))

@@ -118,10 +118,12 @@ class _ConvolutionBuilder(NamedTuple):
         """The chains of all parts, straight into the result or into partials (parts, result axes), step by step."""
         each, programs = self.parts_each, list[Copy | Execute]()
         at_once = ceil_div(each, self.plan.placement.serial_parts)
+        # each piece and turn is a compute set of its own: a tile gathers the operands of one at a time
         for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
             for turn in range(ceil_div(each, at_once)):
                 compute_set = self.graph.add_compute_set(self.name)
                 for number in range(len(self.plan.parts)):
+                    # a tile has neighbouring parts (`tiles`), of which so many are in its memory at once
                     if number % each // at_once == turn:
                         self._part(
                             compute_set, number, pieces, self.tensors.out if partials is None else partials[number]
@@ -135,6 +137,7 @@ class _ConvolutionBuilder(NamedTuple):
         x, other, span, first = self._operands(part)
         codelet = ImageChains if self.plan.convolution.kind == "image" else WeightChains
         for block in _blocks(self.plan.blocks, pieces):
+            # an axis for each: numbers of blocks become tiles by broadcasting
             places = np.ix_(*(np.arange(segment.first, segment.first + segment.runs) for segment in block))
             fields = {
                 "x": _field(x, block, codelet.into[0]),
@@ -155,6 +158,7 @@ class _ConvolutionBuilder(NamedTuple):
         """Where a block lies in the whole result, for random bits."""
         _, wide, deep = self.plan.convolution.result[:3]
         starts = [segment.start for segment in block]
+        # random bits count rows and columns of the whole result, so that they do not depend on the cut
         row = (starts[0] * wide + starts[1]) * deep + starts[2]
         return BlockPlace(row, starts[4], self.tensors.first_batch + starts[3], wide * deep, deep, first)
 
@@ -164,6 +168,7 @@ class _ConvolutionBuilder(NamedTuple):
         if len(self.plan.parts) == 1:
             return self.tensors.windows, self.tensors.other, (), 0
         if shape.kind == "image":
+            # a part may end in the middle of a kernel position's channel groups: the box around it holds more groups
             group = shape.group(order)
             (rows, columns, groups), skipped = _covering(part, (*shape.inner[:2], ceil_div(shape.inner[2], group)))
             channels = slice(groups.start * group, groups.stop * group)
@@ -173,6 +178,7 @@ class _ConvolutionBuilder(NamedTuple):
             )
             return x, weight, (part[0] - skipped, part[1] - skipped), part[0]
         pieces, skipped = _covering(part, shape.inner)
+        # counted within the box that the vertices gather
         span = part[0] - skipped, part[1] - skipped
         return self.tensors.windows[pieces], self.tensors.other[pieces], span, part[0] // shape.group(order)
 
@@ -184,6 +190,7 @@ class _ConvolutionBuilder(NamedTuple):
             order.accumulate, (count, *plan.convolution.result), f"{self.name}: partials", temporary=True
         )
         cuts = [np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in plan.blocks]
+        # partials lie on the tile that makes them: chains write without an exchange
         borders = [np.append(np.arange(0, count, self.parts_each), count), *cuts]
         places = np.ix_(*(np.arange(len(border) - 1) for border in borders[1:]))
         numbers = borders[0][:-1].reshape(-1, 1, 1, 1, 1, 1)
@@ -202,8 +209,10 @@ class _ConvolutionBuilder(NamedTuple):
         """Sums runs of parts, to the result or to the next stage's parts."""
         order, result = self.plan.accumulation, self.plan.convolution.result
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
+        # sums have blocks of their own: as many tiles as there are add parts up, not those of one part alone
         lengths = sum_block(self.graph.target, result)
         axes = tuple(Blocks(size, length, length) for size, length in zip(result[:3], lengths, strict=True))
+        # an axis of slots, as an intermediate stage has one for each run
         to = self.tensors.out[None]
         if not final:
             to = self.graph.add_variable(order.accumulate, (len(runs), *result), name, temporary=True)
@@ -222,6 +231,7 @@ class _ConvolutionBuilder(NamedTuple):
             }
             place = self._place((*block, *ends), 0)
             params = {
+                # an intermediate sum has a number of its own over all stages, and with it random bits of its own
                 "accumulation": order, "place": place, "final": final, "index": 0 if final else counted + slot,
                 "stochastic": self.stochastic,
             }  # fmt: skip
@@ -245,6 +255,7 @@ def _runs(axis: Blocks, piece: int) -> Iterator[Segment]:
         if axis.turns == 1:
             yield segment
             continue
+        # a vertex for each block: pieces of neighbouring blocks have the rest of the blocks between them
         for i in range(segment.runs):
             yield segment._replace(first=segment.first + i, runs=1, start=segment.start + i * segment.step)
 
@@ -274,6 +285,7 @@ def _covering(span: tuple[int, int], shape: tuple[int, ...]) -> tuple[tuple[slic
         return (slice(*span),), span[0]
     inner = math.prod(shape[1:])
     first, last = span[0] // inner, ceil_div(span[1], inner)
+    # more than one index of the first axis: the box takes the inner axes whole, though its ends need parts of them
     if last - first > 1:
         return (slice(first, last), *(slice(0, size) for size in shape[1:])), first * inner
     rest, skipped = _covering((span[0] - first * inner, span[1] - first * inner), shape[1:])

@@ -37,7 +37,7 @@ def fold(array: Array, into: Axes) -> Array:
 
 
 class _Chains(Rounded):
-    """What both kinds have: windows of images, the other operand, and where the blocks and the part lie."""
+    """Base of the chains of images and of weights: windows, the other operand, and the place of blocks and part."""
 
     x = Input(None, ndim=7)
     other = Input(None, ndim=5)
@@ -92,7 +92,7 @@ class WeightChains(_Chains):
     into = (-4, -3, -1, -2, None), (None, None, None, -2, -1)
 
     def _in_order(self, out: Array) -> Array:
-        return out.transpose(0, 1, 3, 2, 4)
+        return out.transpose(0, 1, 3, 2, 4)  # the plan has (kh, kw, C, groups, N), lowprec groups first
 
 
 class SumBlocks(Rounded):
@@ -112,12 +112,15 @@ class SumBlocks(Rounded):
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         if self.draws is not None:
+            # not folded: draws go vertex by vertex, and a folded view would lose which result is whose
             parts = np.moveaxis(self.parts, -6, 0)
             self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
             return
+        # groups and outputs lie whole on a tile, so only the first three axes are cut
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place
+        # the result seen as a matrix, a row for each place and a product of the batch for each convolution group
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
         place = BlockPosition(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
         tag: Literal["stage", "output"] = "output" if self.final else "stage"

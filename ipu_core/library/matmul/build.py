@@ -32,7 +32,7 @@ from ipu_core.placement.matmul.geometry import Geometry, Turn, TurnGroup
 
 
 class Chains(NamedTuple):
-    """What differs between a product and a sum.
+    """The codelet and operands in which a product and a sum differ.
 
     Attributes:
         codelet: makes the chains of a block.
@@ -72,8 +72,10 @@ def contract(
     parts: Tensor | None = None
     for turn in grid.turns():
         for side in chains.operands:
+            # a held operand stays on the tiles while the other one's pieces pass; most turns load nothing
             if grid.hold == side and (turn.load_a if side == "a" else turn.load_b):
                 held = builder.hold(side, turn, programs)
+        # the later pieces of k of a turn add to the partials that the first made
         parts = builder.parts(turn) if turn.first else parts
         programs += builder.turn(turn, held, parts)
     return programs
@@ -93,7 +95,7 @@ class _Stage:
     """One run of parts of one summing stage.
 
     Attributes:
-        parts: (parts, batch, rows, columns) of a turn, pushed together.
+        parts: (parts, batch, rows, columns) of a turn; segments follow each other without gaps.
         run: first and last of the parts to sum.
         to: (batch, m, n), the result itself if `final`, else an intermediate result like a part.
         index: running number of an intermediate result.
@@ -128,6 +130,7 @@ class _Builder(NamedTuple):
         """Copies a piece of the held operand to the tiles."""
         mine, others = (self.grid.rows, self.grid.columns) if side == "a" else (self.grid.columns, self.grid.rows)
         piece = turn.rows if side == "a" else turn.columns
+        # every block along the other axis gets a copy; its pieces in time lie on the same tiles
         across = sum(segment.runs for segment in others.segments(0))
         found = {}
         for segment in mine.segments(piece):
@@ -140,6 +143,7 @@ class _Builder(NamedTuple):
     def parts(self, turn: Turn) -> Tensor | None:
         """Room for the parts (parts, batch, rows, columns) of a piece of rows and columns, if any are kept."""
         order, grid = self.plan.accumulation, self.grid
+        # a single chain in the result's own format, not cut in time, is the result: nothing is kept beside it
         if result_stays(grid, order) and grid.depths == 1:
             return None
         borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
@@ -159,14 +163,17 @@ class _Builder(NamedTuple):
             fields: dict[str, Any] = {}
             for side, (tensor, axes, own) in self.chains.operands.items():
                 piece = held.get((side, group.rows if side == "a" else group.columns))
+                # an operand that is not held is gathered by the engine in every turn
                 fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
             if parts is not None:
                 inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))
                 fields["out"] = field(parts, "pbmn", inside, "mn")
             if turn.depth:
+                # goes on in place from what the piece of k before left: the bits are those of an uncut chain
                 fields["partial"] = fields["out"]
             if stays and turn.last:
                 fields["out"] = field(self.out, "bmn", cuts, "mn")
+            # of the whole sum: the numbers of groups decide random bits, whatever part or piece they are in
             terms = grid.spans[-1][1]
             params = dict(self.chains.params) | {
                 "accumulation": order, "axes": cuts_letters(cuts), "origin": origin_of(cuts, order.group_of(terms)),
@@ -182,6 +189,7 @@ class _Builder(NamedTuple):
     def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
         """Sums the parts (parts, batch, rows, columns) of a turn into the result, stage by stage."""
         order, grid = self.plan.accumulation, self.grid
+        # the tiles that hold parts of a block share its rows in the sums, so that none adds up the whole block
         each = grid.share
         stages = order.stage_runs(grid.parts.size)
         programs: list[Copy | Execute] = []
@@ -197,6 +205,7 @@ class _Builder(NamedTuple):
             )
             compute_set = self.graph.add_compute_set(name)
             for slot, run in enumerate(runs):
+                # numbers of intermediate sums go on over runs and stages, so that no two draw the same bits
                 index, target = (0, to) if final else (counted + slot, to[slot])
                 stage = _Stage(parts, run, target, index, final, rows, columns, each)
                 for row, column in itertools.product(rows, columns):
@@ -262,7 +271,7 @@ def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
 
 
 def _in_partials(cuts: GroupCuts, group: TurnGroup, rows: Segment, columns: Segment) -> GroupCuts:
-    """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
+    """The cuts of a group's chains in the partials: parts in place of k, rows and columns without the gaps between."""
     steps = {"m": rows.step, "n": columns.step, "b": 1}
     vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)
     own = {"p": (group.parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length)}

@@ -46,6 +46,7 @@ def fold(
     """
     for position in reversed(range(len(axes))):
         letter = axes[position]
+        # blocks that follow each other in memory but not in the result would get the random bits of other rows
         one = views[0].shape[position] == 1
         if one or (letter in into and _in_a_row(views[-1], letter, position, len(axes), origin)):
             joined = fold_all(views, position, into.get(letter, (None,) * len(views)))
@@ -62,7 +63,7 @@ def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: BlockPo
 
 
 class _Summing(Rounded):
-    """What all of them have: an Accumulation, the names of the vertex axes and the place of the blocks."""
+    """Base of the codelets that add: an Accumulation, the letters of the vertex axes and the place of the blocks."""
 
     accumulation: Any = Param()
     axes = Param("")
@@ -94,9 +95,11 @@ class MatmulChains(_Summing):
         if self.draws is not None:
             if self.scale is not None:
                 raise NotImplementedError("a product with a scale draws no bits of the tiles' own")
+            # not folded: each vertex draws from its own tile's generators
             given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
             self._kernel = tile_random.matmul_part(*given, *partial)
             return
+        # out stands last: `fold` asks its shape whether the vertices lie in a row
         into = {"m": (-2, None, *(-2 for _ in partial), -2), "n": (None, -1, *(-1 for _ in partial), -1)}
         views, origin = fold([self.a, self.b, *partial, self.out], self.axes, self.origin, into)
         a, b, *partial, out = views
@@ -112,6 +115,7 @@ class MatmulChains(_Summing):
         order: Accumulation = self.accumulation
         (m, k), n = self.a.shape[-2:], self.b.shape[-1]
         unit = cost.amp_shape(target, self.operand_name, order.accumulate.name)
+        # chains that go on from partials have no pass that zeroes them
         return int(cost.matmul(target, m, k, n, shape=unit, group=order.group_of(k), goes_on=self.partial is not None))
 
 

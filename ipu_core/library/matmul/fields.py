@@ -36,6 +36,7 @@ def group_cuts(grid: Geometry, group: TurnGroup) -> GroupCuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
     parts, rows, columns, _ = group
     batch = grid.batch.size
+    # with a batch every part is a group of its own, so one of the two axes is enough
     first = ("k", parts.runs, parts.step) if batch == 1 else ("b", batch, 1)
     vertex = (first, ("m", rows.runs, rows.step), ("n", columns.runs, columns.step))
     own = {axis: (segment.start, segment.length) for axis, segment in zip("kmn", group[:3], strict=True)}
@@ -49,7 +50,7 @@ def field(tensor: Tensor, letters: str, cuts: GroupCuts, own: str) -> Tensor:
     """
     strides = dict(zip(letters, tensor.strides, strict=True))
     offset = tensor.offset + sum(cuts.own[axis][0] * stride for axis, stride in strides.items())
-    outer = tuple(step * strides.get(axis, 0) for axis, _, step in cuts.vertex)
+    outer = tuple(step * strides.get(axis, 0) for axis, _, step in cuts.vertex)  # 0: they share it
     lengths = tuple(cuts.own[axis][1] for axis in own)
     return Tensor(tensor.variable, offset, cuts.shape + lengths, outer + tuple(strides[axis] for axis in own))
 
@@ -65,12 +66,13 @@ def chain_tiles(grid: Geometry, group: TurnGroup) -> Ints:
     columns = group.columns.first + np.arange(group.columns.runs)
     parts = group.parts.first + group.apart * np.arange(group.parts.runs)[:, None, None]
     batch = np.arange(grid.batch.size)[:, None, None]
+    # a tile has neighbouring parts: their number over the parts of a tile is the tile's
     tiles = block_tiles(grid, parts // grid.parts.block, rows, columns, batch)
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
 
 def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
-    """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
+    """Where the vertices' blocks lie in the whole product: arrays over the vertex axes (1 where all agree)."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
     for letter in "mnkb":
@@ -83,7 +85,7 @@ def origin_of(cuts: GroupCuts, group_size: int) -> BlockPosition:
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments pushed together without gaps, as they lie in an array that holds one turn only."""
+    """The segments moved up to each other without gaps, as they lie in an array that holds one turn only."""
     result, at = [], 0
     for segment in segments:
         result.append(Segment(segment.first, segment.runs, at, segment.length, segment.length))
@@ -113,6 +115,7 @@ def partials(
     shape += [row_borders[-1], sum(s.runs * s.length for s in columns)]
     borders += [np.array(row_borders), np.cumsum([0, *(s.length for s in columns for _ in range(s.runs))])]
     tensor = graph.add_variable(fmt, shape, name, temporary=True)
+    # in a stage the tiles of the parts share the rows instead, and each has all parts of its share
     part = np.arange(len(counts) - 1) if not each else np.zeros(1, np.int64)
     block_columns = np.array([s.first + i for s in columns for i in range(s.runs)])
     tiles = block_tiles(
@@ -159,9 +162,11 @@ def hold_piece(
     batch, axis, depth = (0, 1, 2) if side == "a" else (0, 2, 1)
     stride = tensor.strides[axis]
     shape = (tensor.shape[batch], others, segment.runs, segment.length, tensor.shape[depth])
+    # stride 0: the copy gives each of the others the same piece
     strides = (tensor.strides[batch], 0, segment.step * stride, stride, tensor.strides[depth])
     source = Tensor(tensor.variable, tensor.offset + segment.start * stride, shape, strides)
     held = graph.add_variable(tensor.format, shape, name, temporary=True)
+    # a tile holds the k's of its own parts alone, not the whole depth
     part_borders = np.array(
         [*(grid.spans[p][0] for p in range(0, len(grid.spans), grid.parts.block)), grid.spans[-1][1]]
     )
@@ -187,6 +192,7 @@ def held_field(held: Tensor, side: str, cuts: GroupCuts, group: TurnGroup) -> Te
     _, across, block, inner, depth = held.strides
     other = group.columns if side == "a" else group.rows
     along = "m" if side == "a" else "n"
+    # a held piece has axes for blocks and for the others: a step of blocks is one index there
     steps = {"b": held.strides[0], along: block, "n" if side == "a" else "m": across, "k": group.parts.step * depth}
     outer = tuple(steps[axis] for axis, _, _ in cuts.vertex)
     lengths = {along: (held.shape[3], inner), "k": (cuts.own["k"][1], depth)}

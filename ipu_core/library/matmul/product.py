@@ -47,6 +47,7 @@ def matmul(
     result = add_array(graph, plan.accumulation.out, shape, name) if out is None else out
     fields = {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")}
     if scale is not None:
+        # no axes: every vertex reads the same element
         fields["scale"] = (scale, "", "")
     chains = Chains(MatmulChains, fields, {"operand_name": p.operands, "stochastic": stochastic})
     programs = contract(graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name)

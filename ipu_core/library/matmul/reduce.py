@@ -40,6 +40,7 @@ def reduce(
     p = plan.product
     if x.shape != (p.m, p.k, p.n):
         raise ValueError(f"{x.shape} is not the plan's sum:\n{plan.words()}")
+    # a maximum never rounds: as a stochastic vertex it would ask for a key
     codelet, params = (MaxChains, {}) if maximum else (ReduceChains, {"stochastic": stochastic})
     chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, params)
     result = out.reshape(1, p.m, p.n)

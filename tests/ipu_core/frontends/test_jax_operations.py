@@ -182,6 +182,21 @@ def test_others_are_refused(function: Function, why: str) -> None:
     assert "layer block.odd" in str(caught.value)
 
 
+@pytest.mark.parametrize(("exponent", "base"), [(0, [np.inf, np.nan, 0.0, -2.0]), (1.7, [0.0, 2.0, 0.0, 1.0])])
+def test_powers_at_their_edges_are_jax_s(exponent: float, base: list[float]) -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        return (params["w"] ** exponent * batch).sum()
+
+    params, batch = {"w": np.array(base, np.float32)}, np.arange(1, 5, dtype=np.float32)
+    model = from_jax(loss, params, batch)
+    value, gradient = jax.value_and_grad(loss)(params, batch)
+    loop = ipu_core.TrainLoop(
+        model, model.params, batch, optimizer=ipu_core.Sgd(1.0), precision="fp32.32", engine="direct"
+    )
+    np.testing.assert_allclose(loop.train(batch), value, rtol=1e-6)
+    np.testing.assert_allclose(loop.params["w"], params["w"] - np.asarray(gradient["w"]), rtol=1e-6)
+
+
 def test_derivatives_of_ones_own_are_refused() -> None:
     @jax.custom_jvp  # type: ignore[untyped-decorator]
     def straight(x: Any) -> Any:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.torch.operations.call import combined, numbers
 from ipu_core.frontends.torch.operations.elementwise import LN2, at_least, greater, negated
 from ipu_core.ir.trace.array_formulas import cosh, tan
 from ipu_core.ir.trace.array_functions import arcsinh, arctanh, expm1, log1p, sign, sinh
-from ipu_core.ir.trace.values import Value, apply, power
+from ipu_core.ir.trace.values import Value, apply, power, shape_of
 from ipu_core.nn import stop_gradient
 
 
@@ -26,7 +28,7 @@ def binary(op: str) -> Callable[..., Value]:
 
 
 def extreme(op: str, nothing: float) -> Callable[..., Value]:
-    """A maximum or minimum; of a value and what is never chosen, the value."""
+    """A maximum or minimum; beside its neutral element (-inf or inf) the other operand itself."""
 
     def chosen(call: EquationCall, a: Value, b: Value) -> Value:
         if isinstance(a, float) and a == nothing:
@@ -37,7 +39,7 @@ def extreme(op: str, nothing: float) -> Callable[..., Value]:
 
 
 def logical(op: str) -> Callable[..., Value]:
-    """Of truth values."""
+    """A logical operation on truth values (0 and 1); refused for bits of integers."""
 
     def made(call: EquationCall, *values: Value) -> Value:
         if call.kind() != "bool":
@@ -53,16 +55,21 @@ def raised(call: EquationCall, x: Value, exponent: Value) -> Value:
         return apply("exp", combined("multiply", exponent, apply("log", x)))
     whole, half = divmod(exponent, 1)
     if exponent == 0:
-        return combined("add", combined("multiply", x, 0.0), 1.0)
+        return np.ones(shape_of(x), np.float32)  # of an infinity and NaN too
+    # `power` takes exponents up to 16
     if abs(exponent) <= 16 and (half == 0 or abs(exponent) == 0.5):
         return power(x, exponent)
     if half == 0.5 and 1 <= whole <= 16:
         return combined("multiply", power(x, whole), apply("sqrt", x))
-    return apply("exp", combined("multiply", apply("log", x), exponent))
+    if exponent < 1:
+        return apply("exp", combined("multiply", apply("log", x), exponent))
+    zero = combined("equal", x, 0.0)  # where the logarithm has no gradient and the power has 0
+    logarithm = apply("log", combined("select", zero, 1.0, x))
+    return combined("select", zero, 0.0, apply("exp", combined("multiply", logarithm, exponent)))
 
 
 def clamped(call: EquationCall, low: Value, x: Value, high: Value) -> Value:
-    """The gradient passes at the bounds themselves."""
+    """x limited to [low, high]; the gradient passes at the bounds themselves."""
     x = combined("select", greater(low, x), low, x)
     return combined("select", greater(x, high), high, x)
 
@@ -72,6 +79,7 @@ def converted(call: EquationCall, x: Value) -> Value:
     before, after = call.kind(0), call.kind()
     if after == "float":
         return numbers(x)
+    # truth values are 0 and 1 in float32 already
     if before == after or before == "bool":
         return x
     if after == "bool":
@@ -87,7 +95,7 @@ def selected(call: EquationCall, which: Value, *cases: Value) -> Value:
 
 
 def passed(call: EquationCall, x: Value) -> Value:
-    """Without a gradient; integers have none."""
+    """x as a constant for differentiation; integers are one anyway."""
     return x if call.kind() != "float" else stop_gradient(x)
 
 

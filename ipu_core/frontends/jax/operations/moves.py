@@ -20,7 +20,7 @@ def shaped(call: EquationCall, x: Value) -> Value:
 
 
 def spread(call: EquationCall, x: Value) -> Value:
-    """Axes at the given places of the result, repeated along the others."""
+    """x with its axes at the given places of the result, repeated along the others."""
     shape = call.shape
     kept = [1] * len(shape)
     for place, size in zip(call.params["broadcast_dimensions"], shape_of(x), strict=True):
@@ -41,7 +41,7 @@ def turned(call: EquationCall, x: Value) -> Value:
 
 
 def joined(call: EquationCall, *values: Value) -> Value:
-    """Along an axis; integers among floats are floats."""
+    """Arrays concatenated along an axis; integers among floats become floats."""
     alike = all(is_integer(x) for x in values)
     pieces = [as_one(x if alike else numbers(x)) for x in values if math.prod(shape_of(x))]
     return pieces[0] if len(pieces) == 1 else concatenate(pieces, int(call.params["dimension"]))
@@ -54,10 +54,11 @@ def stacked(call: EquationCall, *values: Value) -> Value:
 
 
 def padded(call: EquationCall, x: Value, number: Value) -> Value:
-    """By a constant, around and between the elements; amounts below 0 cut."""
+    """x padded by a constant, around and between its elements; negative amounts cut."""
     sides = [tuple(map(int, side)) for side in call.params["padding_config"]]
     if isinstance(number, Traced):
         raise NotImplementedError("the number around it is computed")
+    # negative amounts cut after the gaps are made, and a slice before them is another thing
     if any(between and min(low, high) < 0 for low, high, between in sides):
         raise NotImplementedError("it cuts what lies between elements")
     cuts = [slice(max(0, -low), n - max(0, -high)) for (low, high, _), n in zip(sides, shape_of(x), strict=True)]
@@ -71,6 +72,7 @@ def surrounded(x: Value, low: Sequence[int], high: Sequence[int], between: Seque
     wide = apply("pad", numbers(x), **sides)
     if number == 0:
         return wide
+    # pad writes zeros: a second one, of ones, says where the array is
     return combined("select", apply("pad", np.ones(shape_of(x), np.float32), **sides), wide, number)
 
 
@@ -93,9 +95,11 @@ def by_numbers(call: EquationCall, operands: Sequence[Value], moved: Sequence[in
     arrays, given, start = [operands[i] for i in moved], list(operands), 0
     for i in moved:
         size = math.prod(shape_of(operands[i]))
+        # JAX moves the numbers of the elements, and one look-up does to the elements what it did to them
         given[i] = np.arange(start, start + size, dtype=np.int32).reshape(shape_of(operands[i]))
         start += size
     places = np.asarray(call.bind(*given, **changed), np.int32)
+    # -1 fills what JAX would take from beyond the array
     if places.size and places.min() < 0:
         raise NotImplementedError("places beyond the array")
     alike = all(is_integer(x) for x in arrays)

@@ -30,7 +30,7 @@ def product(call: EquationCall, a: Value, b: Value) -> Value:
 
 
 def convolution(call: EquationCall, x: Value, weight: Value) -> Value:
-    """Of images or signals, in any order of axes; a signal is an image of one line."""
+    """A convolution of images or signals with axes in any order; a signal is an image of one line."""
     given, places = call.params, call.params["dimension_numbers"]
     lines = len(shape_of(x)) == 3
     if not lines and len(shape_of(x)) != 4:
@@ -43,6 +43,7 @@ def convolution(call: EquationCall, x: Value, weight: Value) -> Value:
         x, weight = reshape(x, (shape_of(x)[0], 1, *shape_of(x)[1:])), reshape(weight, (1, *shape_of(weight)))
     between = _pair(given["lhs_dilation"])
     if max(between) > 1:
+        # a convolution of a transposed kind: JAX spreads its input by zeros, and so is it here
         x = surrounded(x, (0,) * 4, (0,) * 4, (0, between[0] - 1, between[1] - 1, 0), 0.0)
     low, high = (_pair([side[end] for side in given["padding"]], neutral=0) for end in (0, 1))
     made = conv2d(
@@ -68,6 +69,7 @@ def windows(take: Callable[..., Value], around: float) -> Callable[..., Value]:
         if {*call.params["base_dilation"], *call.params["window_dilation"]} != {1}:
             raise NotImplementedError("windows with gaps")
         ndim = len(shape_of(x))
+        # axes whose window is one element are rows of the images
         wide = [i for i in range(ndim) if (sizes[i], steps[i], *sides[i]) != (1, 1, 0, 0)]
         if len(wide) > 2 or ndim < 2:
             raise NotImplementedError("windows over more than two axes, or of a vector")
@@ -92,7 +94,7 @@ def sums(x: Value, kernel: Any, stride: Any) -> Value:
 
 
 def running(call: EquationCall, x: Value) -> Value:
-    """A product with ones and zeros."""
+    """The cumulative sum along an axis."""
     place = int(call.params["axis"])
     if call.params["reverse"]:
         return flip(cumsum(flip(numbers(x), place), place), place)

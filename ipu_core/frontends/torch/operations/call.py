@@ -1,4 +1,4 @@
-"""What the functions of the table know of the call besides its arguments, and how they see values."""
+"""What functions of the table know of a call besides its arguments, and helpers for values of several kinds."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def numbers(value: Value) -> Value:
 
 
 def ones_at(rows: Value, classes: int) -> Value:
-    """1 where a new last axis equals the number, else 0; also of integers that were computed, which are floats."""
+    """One-hot rows: 1 where the index along a new last axis is the number, else 0; computed integers are floats."""
     if is_integer(rows):
         return apply("one_hot", rows, classes=classes)
+    # float32 whatever the precision: a half holds class numbers up to 2,048 alone
     with scope(rows, family="loss"):
         return elementwise("equal", reshape(rows, (*shape_of(rows), 1)), np.arange(classes, dtype=np.float32))
 
@@ -75,13 +76,15 @@ def looked_up(table: Value, rows: Value) -> Value:
     """Rows of a table by number; by computed numbers it is a product with ones and zeros."""
     if is_integer(rows):
         return apply("gather", table, rows)
+    # a product needs a matrix: a vector is one of a single column
     if len(shape_of(table)) == 1:
         return reshape(looked_up(reshape(table, (-1, 1)), rows), shape_of(rows))
+    # a gather takes int32 indices, and computed numbers are floats here
     return matmul(ones_at(rows, shape_of(table)[0]), table)
 
 
 def combined(op: str, *values: Value) -> Value:
-    """An elementwise operation, of integers in float32."""
+    """An elementwise operation; integer operands are converted to float32."""
     if any(isinstance(x, Traced) and is_integer(x) for x in values):
         with scope(list(values), family="loss"):
             return elementwise(op, *map(numbers, values))

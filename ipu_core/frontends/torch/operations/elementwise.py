@@ -53,11 +53,13 @@ def at_least(a: Value, b: Value) -> Value:
 def root(x: Value) -> Value:
     """The square root, whose gradient at 0 is 0: torch has it so in norms and deviations, not in `sqrt` itself."""
     zero = combined("equal", x, 0.0)
+    # two choices: the inner one keeps 1 / sqrt(0) out of the gradient, where it would be infinite and 0 * inf NaN
     return where(zero, 0.0, apply("sqrt", where(zero, 1.0, x)))
 
 
 def small_power(x: Value, exponent: float) -> Value:
     """A whole power, or that of a half or minus a half."""
+    # `power` takes exponents up to 16; larger ones are powers of the 16th
     many, few = divmod(abs(exponent), 16)
     if not many:
         return power(x, exponent)
@@ -92,13 +94,15 @@ def divided(call: NodeCall, a: Value, b: Value, rounding_mode: str | None = None
 
 
 def clamped(call: NodeCall, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
-    """The gradient passes at the bounds themselves."""
+    """x limited to [low, high]; the gradient passes at the bounds themselves."""
+    # a choice: the gradient of maximum and minimum is halved at the bound
     x = x if low is None else where(greater(low, x), low, x)
     return x if high is None else where(greater(x, high), high, x)
 
 
 def clamped_inside(x: Value, low: float, high: float) -> Value:
-    """The gradient passes between the bounds alone."""
+    """x limited to [low, high]; the gradient passes between the bounds alone."""
+    # relu6 and hardtanh of torch pass nothing at the bounds, clamp does
     return where(greater(x, low), where(greater(high, x), x, high), low)
 
 
@@ -108,9 +112,11 @@ def softplus(call: NodeCall, x: Value, beta: float = 1, threshold: float = 20) -
 
 
 def log_of_1_and_exp(x: Value) -> Value:
-    """Without overflow: the exponential is of a number below 0. The gradient is the sigmoid, at 0 too."""
+    """log(1 + e^x) without overflow, by an exponential of -|x|. The gradient is the sigmoid, at 0 too."""
     above = greater(x, 0.0)
+    # -|x| by a choice: at 0 the gradient of abs is 0, and softplus's would lack its half
     small = log1p(apply("exp", where(above, combined("negative", x), x)))
+    # both parts are kept: log(1 + e^x) as one would be 0 far below 0
     return combined("add", where(above, x, 0.0), small)
 
 
@@ -120,9 +126,11 @@ def magnitude(x: Value) -> Value:
 
 def complementary(call: NodeCall, x: Value) -> Value:
     """1 - erf(x), above 1 from the exponential of -x^2: to 2^-17 of itself wherever float32 has it."""
+    # float32 in every precision: the coefficients have eight digits
     with scope(x, family="norm"):
         wide = widen(x)
         rough, far = combined("subtract", 1.0, apply("erf", wide)), greater(wide, 1.0)
+        # 1 - erf cancels above 1; the tail only adds what it lacks, so that the gradient stays that of erf
         high = stop_gradient(where(far, wide, 1.0))
         t = apply("reciprocal", combined("add", combined("multiply", high, 0.5), 1.0))
         sums: Value = TAIL[0]
@@ -151,8 +159,9 @@ def gelu(call: NodeCall, x: Value, approximate: str = "none") -> Value:
 
 
 def elu(call: NodeCall, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    """At 0 the gradient is that from below."""
+    """scale * (x above 0, else alpha * (e^(x * input_scale) - 1)); at 0 the gradient is that from below."""
     above = greater(x, 0.0)
+    # 0 above: e^x of large numbers would be infinite, and its gradient times 0 NaN
     below = combined("multiply", expm1(where(above, 0.0, combined("multiply", x, input_scale))), alpha)
     return combined("multiply", where(above, x, below), scale)
 
@@ -185,6 +194,7 @@ def sign(call: NodeCall, x: Value) -> Value:
 def converted(call: NodeCall, x: Value, *_: Any) -> Value:
     """Floats stay as they are: the precision says in which format. Integers become floats where torch makes such."""
     if call.kind() == "float":
+        # adding 0 makes integers floats (`combined`)
         return combined("add", x, 0.0) if call.kind(0) == "int" else x
     if call.kind() == call.kind(0) or call.kind(0) == "bool":
         return x
@@ -203,6 +213,7 @@ def filled(call: NodeCall, x: Value, mask: Value, number: Value) -> Value:
 
 def full(call: NodeCall, x: Value, number: Value, *_: Any) -> Value:
     """An array full of a number, in the shape of another."""
+    # a number that is traced has no shape to fill; constants need none
     return combined("add", call.full(0.0, shape_of(x)), number) if isinstance(number, Traced) else number
 
 

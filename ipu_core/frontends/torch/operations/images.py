@@ -50,7 +50,7 @@ def convolution(
     call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Any = 0,
     dilation: Numbers = 1, groups: int = 1,
 ) -> Value:  # fmt: skip
-    """Of images or signals; a signal is an image of one line."""
+    """A convolution of images or signals; a signal is an image of one line."""
     lines = len(shape_of(weight)) == 3
     if len(shape_of(x)) < len(shape_of(weight)):
         return convolution(call, reshape(x, (1, *shape_of(x))), weight, bias, stride, padding, dilation, groups)[0]
@@ -58,6 +58,7 @@ def convolution(
         raise NotImplementedError("convolutions of volumes")
     x, weight = (as_image(x), as_image(weight)) if lines else (x, weight)
     if padding == "same":
+        # torch gives the odd one of "same" to the end
         spans = [d * (k - 1) for d, k in zip(pair(dilation), shape_of(weight)[2:], strict=True)]
         around: Any = tuple((span // 2, span - span // 2) for span in spans)
     else:
@@ -83,11 +84,12 @@ def transposed(
     call: NodeCall, x: Value, weight: Value, bias: Value | None = None, stride: Numbers = 1, padding: Numbers = 0,
     output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Value:  # fmt: skip
-    """The gradient of a convolution for its input."""
+    """A transposed convolution: the gradient of a convolution with respect to its input."""
     lines = len(shape_of(weight)) == 3
     if len(shape_of(weight)) > 4:
         raise NotImplementedError("convolutions of volumes")
     x, weight = (as_image(x), as_image(weight)) if lines else (x, weight)
+    # from torch's shape of the result: stride and padding leave several sizes open
     size = (1, call.shape[-1]) if lines else call.shape[2:]
     if groups > 1:  # the inputs of each group are outputs of the convolution
         inputs, outputs = shape_of(weight)[:2]
@@ -107,6 +109,7 @@ def pooled(take: Callable[..., Value]) -> Callable[..., Value]:
     """A pooling of images or signals by a function of (images with channels last, windows, ...)."""
 
     def pool(call: NodeCall, x: Value, kernel: Numbers, stride: Any = (), padding: Numbers = 0, *rest: Any) -> Value:
+        # by name: three axes may be a batch of signals or one image
         lines = str(call.node.target._schema.name).endswith("1d")
         images = as_image(x if len(shape_of(x)) == 3 else reshape(x, (1, *shape_of(x)))) if lines else x
         if len(shape_of(images)) == 3:
@@ -131,6 +134,7 @@ def _windows(
     n, high, wide, channels = shape_of(x)
     down, across = ((size - d * (k - 1) - 1) // s + 1
                     for size, k, s, d in zip((high, wide), kernel, stride, dilation, strict=True))  # fmt: skip
+    # windows that do not overlap are a reshape: no element is copied
     if tuple(kernel) == tuple(stride) and tuple(dilation) == (1, 1):
         whole = x[:, : down * kernel[0], : across * kernel[1]]
         return reshape(whole, (n, down, kernel[0], across, kernel[1], channels)), (2, 4)
@@ -147,6 +151,7 @@ def max_pool(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Numbers
     beyond = _beyond(x, kernel, stride, padding, pair(dilation), ceil)
     if any((*padding, *beyond)):
         sides = [(p, p + more) for p, more in zip(padding, beyond, strict=True)]
+        # a choice by place, not a padded value: the padding may be the largest, and gets no gradient
         inside = np.pad(np.ones(shape_of(x)[1:3], np.float32), sides)[None, :, :, None]
         low, high = zip((0, 0), *sides, (0, 0), strict=True)
         x = combined("select", inside, apply("pad", x, low=low, high=high, interior=(0,) * 4), LOWEST)
@@ -165,6 +170,7 @@ def avg_pool(
     if divisor or not any(beyond if include else (*padding, *beyond)):
         return combined("multiply", total, 1 / (divisor or math.prod(kernel)))
     around = [(p, p) for p in padding]
+    # counts are constants of the sizes: torch leaves out what lies beyond the padding, and the padding if asked to
     ones = np.pad(np.ones(shape_of(x)[1:3], np.float32), around, constant_values=include)[None, :, :, None]
     counts, axes = _windows(ones, kernel, stride, (0, 0), beyond=beyond)
     return combined("divide", total, reduce_sum(counts, axes))
@@ -176,6 +182,7 @@ def _beyond(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, cei
     for size, k, s, p, d in zip(shape_of(x)[1:3], kernel, stride, padding, dilation, strict=True):
         room, span = size + 2 * p, d * (k - 1) + 1
         last = -(-(room - span) // s) * s if ceil else 0
+        # torch drops a last window that begins in the padding behind the image
         result.append(max(last + span - room, 0) if last < size + p else 0)
     return tuple(result)
 
@@ -197,6 +204,7 @@ def adaptive_mean(call: NodeCall, x: Value, size: Any) -> Value:
         if n == parts:
             continue
         if n % parts == 0:
+            # windows of one length: a mean; else they overlap, and a product with their shares adds them up
             apart = reshape(x, (*shape_of(x)[:place], parts, n // parts, *shape_of(x)[place + 1 :]))
             x = mean(apart, place + 1)
             continue

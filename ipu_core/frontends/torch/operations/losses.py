@@ -66,6 +66,7 @@ def huber(x: Value, y: Value, delta: float = 1.0) -> Value:
 def divergence(x: Value, y: Value, log_target: bool = False) -> Value:
     if log_target:
         return combined("multiply", apply("exp", y), combined("subtract", y, x))
+    # y log y is 0 at 0: the inner choice keeps log(0) out, the outer one 0 * -inf
     own = where(greater(y, 0.0), combined("multiply", y, apply("log", where(greater(y, 0.0), y, 1.0))), 0.0)
     return combined("subtract", own, combined("multiply", y, x))
 
@@ -76,12 +77,14 @@ def cross_entropy_binary(
     """Logarithms are at least -100, and the gradient is torch's: (x - y) / (x (1 - x)), of at least 1e-12 below."""
     with scope([x, y], family="loss"):
         x = widen(x)
+        # value and slope apart: the derivative of clamped logarithms is 0 where torch's backward still has its formula
         fixed = stop_gradient(x)
         other = combined("subtract", 1.0, fixed)
         own, its = (clamped(call, log, -100.0) for log in (apply("log", fixed), log1p(combined("negative", fixed))))
         value = combined("add", combined("multiply", y, own), combined("multiply", combined("subtract", 1.0, y), its))
         spread = clamped(call, combined("multiply", fixed, other), 1e-12)
         slope = combined("divide", combined("subtract", fixed, stop_gradient(y)), spread)
+        # (x - fixed) is 0 and carries the gradient
         rows = combined("subtract", combined("multiply", combined("subtract", x, fixed), slope), value)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
@@ -113,6 +116,7 @@ def classes_last(x: Value) -> Value:
 
 def counted(labels: Value, classes: int, ignored: int) -> Value:
     """1 for labels that are classes, 0 for the one that is ignored, NaN for others or IndexError beyond them."""
+    # ignored may be negative: it is looked up from the end, behind a stretch of NaN for labels that are none
     table = np.full(classes + abs(ignored) + 1, np.nan, np.float32)
     table[:classes] = 1
     table[ignored] = 0
@@ -130,6 +134,7 @@ def likelihood(
     with scope([x, y], family="loss"):
         counts = counted(y, classes, ignored)
         if weight is not None:
+            # torch's mean divides by the weights of the labels, not by their number
             counts = combined("multiply", counts, reduce_sum(combined("multiply", ones, weight), -1))
         rows = combined("multiply", combined("negative", reduce_sum(where(ones, x, 0.0), -1)), counts)
         valid = where(counted(y, classes, ignored), 1.0, 0.0)
@@ -137,6 +142,7 @@ def likelihood(
             spread = combined("negative", reduce_sum(x if weight is None else combined("multiply", x, weight), -1))
             spread = combined("multiply", spread, combined("multiply", valid, smoothing / classes))
             rows = combined("add", combined("multiply", rows, 1 - smoothing), spread)
+        # a choice: a row that is ignored may hold infinities
         rows = where(valid, rows, 0.0)
         if reduction == NONE:
             return rows
@@ -147,7 +153,7 @@ def cross_entropy(
     call: NodeCall, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN, ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Value:  # fmt: skip
-    """Labels are numbers of classes, or the classes' probabilities."""
+    """Cross-entropy of logits with labels that are class numbers or probabilities of the classes."""
     place = 1 if len(shape_of(x)) > 1 else 0
     with scope([x, y], family="loss"):
         logs = log_softmax(widen(x), place)
@@ -160,6 +166,7 @@ def cross_entropy(
             rows = combined("negative", reduce_sum(logs, place))
             if reduction != MEAN:
                 return reduced(rows, reduction)
+            # with probabilities as targets torch divides by rows, whatever the weights
             return combined("multiply", reduce_sum(rows), 1 / math.prod(shape_of(rows)))
     return likelihood(call, logs, y, weight, reduction, ignored, smoothing)
 
@@ -167,7 +174,7 @@ def cross_entropy(
 def embedding(
     call: NodeCall, table: Value, rows: Value, padding: int = -1, by_frequency: bool = False, *_: Any
 ) -> Value:
-    """The row of padding has no gradient."""
+    """Rows of a table by number; the row `padding` gets no gradient."""
     if by_frequency:
         raise NotImplementedError("gradients scaled by frequency")
     found = looked_up(table, rows)
@@ -176,6 +183,7 @@ def embedding(
     is_padding = np.zeros(shape_of(table)[0], np.float32)
     is_padding[padding] = 1
     mask = looked_up(is_padding, rows)
+    # the same value both ways: only the gradient differs
     return where(_as_rows(mask, found), stop_gradient(found), found)
 
 

@@ -47,6 +47,7 @@ def rms_norm(call: NodeCall, x: Value, shape: Any, weight: Value | None = None, 
     with scope(x, family="norm"):
         wide = widen(x)
         size = mean(apply("square", wide), over, True)
+        # torch's default is the epsilon of float32
         normal = combined("multiply", wide, apply("rsqrt", combined("add", size, 2.0**-23 if eps is None else eps)))
     return scaled(narrow(normal, x), weight, None)
 
@@ -78,6 +79,7 @@ def batch_norm(
         normal = standard(wide, middle, spread, eps)
         new: tuple[Value | None, ...] = (None, None)
         if training and running_mean is not None:
+            # torch normalises by the biased variance and keeps the unbiased one
             unbiased = combined("multiply", spread, count / (count - 1))
             new = (moved(running_mean, middle, momentum), moved(running_variance, unbiased, momentum))
     return scaled(narrow(normal, x), channels(weight, x), channels(bias, x)), *new
@@ -95,6 +97,7 @@ def instance_norm(
 ) -> Value:  # fmt: skip
     if running_mean is not None:
         raise NotImplementedError("running statistics of an instance norm")
+    # one channel to a group
     return group_norm(call, x, shape_of(x)[1], weight, bias, eps)
 
 

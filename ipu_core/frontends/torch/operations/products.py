@@ -36,6 +36,7 @@ def product(call: NodeCall, a: Value, b: Value, *_: Any) -> Value:
 
 def plus_product(call: NodeCall, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
     made = combined("multiply", matmul(a, b), alpha)
+    # torch does not read x where beta is 0: it may hold NaN
     return combined("add", combined("multiply", x, beta), made) if beta else made
 
 
@@ -63,14 +64,17 @@ def attention(
     scores = matmul(combined("multiply", query, factor), swap(key))
     allowed = seen = None
     if causal:
+        # torch aligns the causal mask at the first key, `nn.causal_mask` at the last
         allowed = np.tri(*shape_of(scores)[-2:], dtype=np.float32)
     elif mask is not None and call.kind(3) == "bool":
         allowed, seen = mask, reduce_max(mask, -1, True)
     elif mask is not None:
+        # a row of -inf alone would make the softmax NaN: it is left out before and cleared after
         seen = combined("greater", reduce_max(mask, -1, True), -math.inf)
         scores = combined("add", scores, mask if _whole(seen) else where(seen, mask, 0.0))
     weights = softmax(scores, mask=allowed)
     if seen is not None and not _whole(seen):
+        # without a key all weights are equal; torch gives 0
         weights = where(seen, weights, 0.0)
     return matmul(dropout(weights, rate) if rate else weights, value)
 
@@ -84,6 +88,7 @@ def einsum(call: NodeCall, equation: str, operands: Sequence[Value], *_: Any) ->
     """A sum of products by the names of axes, operand by operand from the left."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
+    # the axes of an ellipsis get letters of their own, aligned at the last
     spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation]
     sizes = [len(shape_of(x)) - len(t.replace("...", "")) for x, t in zip(operands, terms, strict=True) if "..." in t]
     dots = "".join(spare[: max(sizes, default=0)])
@@ -110,6 +115,7 @@ def _pair(first: str, a: Value, second: str, b: Value, later: set[str]) -> tuple
         [i for i, c in enumerate(own) if c not in other and c not in later]
         for own, other in ((first, second), (second, first))
     )
+    # an axis of one operand alone is summed before the product, which it would make larger
     a, first = (reduce_sum(a, for_first), _without(first, for_first)) if for_first else (a, first)
     b, second = (reduce_sum(b, for_second), _without(second, for_second)) if for_second else (b, second)
     batch = [c for c in first if c in second and c in later]

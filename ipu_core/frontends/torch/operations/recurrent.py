@@ -49,6 +49,7 @@ def plain_step(function: str) -> Step:
 def layer(step: Step, x: Value, states: Sequence[Value], weights: Sequence[Value], backwards: bool) -> tuple[Any, ...]:
     """All hidden states of one direction of one layer, (places, rows, n), and the last states."""
     own, of_hidden = weights[0::2], weights[1::2]
+    # the inputs of all places in one product: only the hidden state has to wait for the place before
     sums = matmul(x, transpose(own[0]))
     sums = combined("add", sums, own[1]) if len(own) > 1 else sums
     places, found = range(shape_of(x)[0]), {}
@@ -65,6 +66,7 @@ def network(step: Step) -> Callable[..., list[Value]]:
         call: NodeCall, x: Value, states: Any, weights: Sequence[Value], biases: Any, layers: int, rate: float,
         train: Any, both: bool, batch_first: Any,
     ) -> list[Value]:  # fmt: skip
+        # the overload for packed sequences has lists at these places
         if isinstance(batch_first, list | tuple) or isinstance(biases, list | tuple):
             raise NotImplementedError("packed sequences")
         single, states = len(shape_of(x)) == 2, states if isinstance(states, list | tuple) else [states]
@@ -82,6 +84,7 @@ def network(step: Step) -> Callable[..., list[Value]]:
                 outputs.append(stacked(call, shown, 0))
                 ends.append(last)
             x = outputs[0] if directions == 1 else concatenate(outputs, 2)
+            # torch drops between layers, not after the last
             x = dropout(x, rate) if rate and train and number < layers - 1 else x
         finals = [stacked(call, column, 0) for column in zip(*ends, strict=True)]
         if single:
@@ -114,20 +117,22 @@ def cell(step: Step, count: int) -> Callable[..., Any]:
 
 
 def dropped(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
-    """The mask is drawn from the step's key, not by torch."""
+    """Dropout; the mask is drawn from the step's key, not by torch."""
     if not train or not rate:
         return x
+    # the scale of what is kept would be infinite
     if rate >= 1:
         return combined("multiply", x, 0.0)
     return (
         dropout(x, rate)
         if isinstance(x, Traced)
+        # a constant has no trace to draw in: an array of ones in the trace is dropped in its place
         else combined("multiply", x, dropout(call.full(1.0, shape_of(x)), rate))
     )
 
 
 def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> Value:
-    """Whole channels together."""
+    """Dropout of whole channels."""
     if not train or not rate:
         return x
     shape = (*shape_of(x)[:2], *(1,) * (len(shape_of(x)) - 2))
@@ -135,7 +140,7 @@ def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> 
 
 
 def bernoulli(call: NodeCall, x: Value, chance: float = 0.5, *_: Any) -> Value:
-    """1 with a probability, else 0."""
+    """Random numbers: 1 with a given probability, else 0."""
     if not isinstance(chance, float) or not 0 < chance <= 1:
         raise NotImplementedError("a probability for each element")
     kept = dropout(call.full(1.0, call.shape), 1 - chance)

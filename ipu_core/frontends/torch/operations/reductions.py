@@ -48,6 +48,7 @@ def with_places(function: Callable[..., Value], places: Callable[..., Value]) ->
     """A maximum or minimum along one axis, and the places if something takes them."""
 
     def both(call: NodeCall, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
+        # places that nothing takes cost a search along the axis
         taken = any(user.users and user.args[1] == 1 for user in call.node.users)
         return [function(call, x, dim, keepdim), places(call, x, dim, keepdim) if taken else None]
 
@@ -85,6 +86,7 @@ def ordered(call: NodeCall, x: Value, dim: int = -1, descending: bool = False, k
     lines = moveaxis(x, place, -1)
     count = shape_of(lines)[-1]
     compared = numbers(lines)
+    # descending by the operation that top-k has, whose equal ones keep their order too
     found = apply("top_indices", compared, k=count if k is None else k) if descending else argsort(compared)[..., :k]
     return [moveaxis(one, -1, place) for one in (apply("take_along", lines, found), found)]
 
@@ -92,6 +94,7 @@ def ordered(call: NodeCall, x: Value, dim: int = -1, descending: bool = False, k
 def variance(x: Value, over: tuple[int, ...], less: float = 0, keepdim: bool = True) -> Value:
     """The mean square distance from the mean, of so many elements less."""
     count = math.prod(shape_of(x)[i] for i in over)
+    # of centred values: the mean of squares less the squared mean cancels
     centred = combined("subtract", x, mean(x, over, True))
     return combined(
         "multiply",
@@ -128,10 +131,11 @@ def log_sums(call: NodeCall, x: Value, dim: Any, keepdim: bool = False) -> Value
 
 
 def running_sum(call: NodeCall, x: Value, dim: int, *_: Any) -> Value:
-    """A product with ones and zeros."""
+    """The cumulative sum along an axis, as a product with a triangle of ones."""
     x = numbers(x)
     place, ndim = axis(x, dim), len(shape_of(x))
     order = (*(i for i in range(ndim) if i != place), place)
+    # as a product its partial sums have the order and formats that the precision states
     sums = matmul(transpose(x, order), np.triu(np.ones((shape_of(x)[place],) * 2, np.float32)))
     return transpose(sums, np.argsort(order).tolist())
 
@@ -160,12 +164,13 @@ def truth(x: Value) -> Value:
 
 
 def cosine(call: NodeCall, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
-    """Lengths below eps count as eps, with the gradient of a length."""
+    """Cosine similarity along an axis; lengths below eps count as eps, with the gradient of a length."""
     over = axes(a, dim)
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))
     units = []
     for x in (broadcast(a, shape), broadcast(b, shape)):
         length = root(reduce_sum(apply("square", x), over, True))
+        # torch clamps the length's value and leaves its gradient as it is
         short = stop_gradient(combined("subtract", combined("maximum", length, eps), length))
         units.append(combined("divide", x, combined("add", length, short)))
     return reduce_sum(combined("multiply", *units), over)

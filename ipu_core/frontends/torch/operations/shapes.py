@@ -28,8 +28,9 @@ def part(x: Value, dim: int, index: int | slice) -> Value:
 
 
 def with_part(x: Value, dim: int, start: int, stop: int, new: Value) -> Value:
-    """A value whose places from start to stop along one axis are new."""
+    """x with the elements from start to stop along one axis replaced by new ones."""
     pieces = [part(x, dim, slice(0, start)), new, part(x, dim, slice(stop, None))]
+    # values are never written to: a write is a new value, and empty pieces are left out
     return concatenate([as_one(p) for p in pieces if shape_of(p)[axis(x, dim)]], axis(x, dim))
 
 
@@ -51,7 +52,7 @@ def swapped(call: NodeCall, x: Value, first: int = -1, second: int = -2) -> Valu
 
 
 def shaped(call: NodeCall, x: Value, *_: Any) -> Value:
-    """As the result's shape says, whatever the arguments are."""
+    """x in the shape that torch recorded for the result, whatever the arguments are."""
     return reshape(x, call.shape)
 
 
@@ -93,7 +94,7 @@ def put_select(call: NodeCall, x: Value, new: Value, dim: int, index: int) -> Va
 
 
 def put_whole(call: NodeCall, x: Value, new: Value, *_: Any) -> Value:
-    """Through a view that shows every element, in order."""
+    """A write through a view that shows every element in order."""
     return reshape(new, shape_of(x))
 
 
@@ -112,7 +113,7 @@ def cut(x: Value, sizes: Sequence[int], dim: int) -> list[Value]:
 
 
 def runs(call: NodeCall, x: Value, *arguments: Any) -> list[Value]:
-    """Cut along an axis, by the sizes of the results."""
+    """x cut along an axis into pieces of the sizes that torch recorded for the results."""
     dim = arguments[-1] if len(arguments) > 1 and isinstance(arguments[-1], int) else 0
     return cut(x, [fake.shape[dim] for fake in call.node.meta["val"]], dim)
 
@@ -122,6 +123,7 @@ def unbound(call: NodeCall, x: Value, dim: int = 0) -> list[Value]:
 
 
 def joined(call: NodeCall, values: Sequence[Value], dim: int = 0) -> Value:
+    # torch lets an empty vector stand among arrays of any shape
     values = [x for x in values if shape_of(x) != (0,)]
     integers = all(is_integer(x) for x in values)
     given = [as_one(x if integers else numbers(x)) for x in values]
@@ -187,7 +189,7 @@ def rolled(call: NodeCall, x: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def padded(call: NodeCall, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
-    """By zeros, a number, or what lies inside; amounts below 0 cut."""
+    """x padded by zeros, a number, or elements from inside; negative amounts cut."""
     for number, (low, high) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         x = _padded(x, len(shape_of(x)) - 1 - number, low, high, mode, value or 0.0)
     return x
@@ -201,6 +203,7 @@ def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) ->
         return x
     if mode != "constant":
         kinds = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+        # the modes of np.pad on row numbers, then a look-up: one way for all three
         rows: Any = np.pad(np.arange(size), (low, high), kinds[mode])  # type: ignore[call-overload]
         return taken(x, dim, rows.astype(np.int32))
     if value == 0 or not isinstance(x, Traced):
@@ -249,6 +252,7 @@ def _picked(x: Value, first: int, indices: Sequence[Value]) -> Value:
     """x[arange(n), rows] where the rows are of the batch: by one row of ones and zeros each."""
     rows, other = indices[0], indices[-1]
     n = shape_of(x)[first]
+    # x[arange(n), labels], the common form; other pairs of indices could repeat rows
     whole = not isinstance(rows, Traced) and np.array_equal(np.asarray(rows), np.arange(n))
     if len(indices) != 2 or first != 0 or not whole or not is_integer(other) or shape_of(other) != (n,):
         raise NotImplementedError("several indices of which one depends on the batch")
@@ -303,6 +307,7 @@ def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Va
     pairs = zip(indices, call.node.args[1], strict=True)
     keys = tuple(slice(None) if i is None else np.asarray(i).astype(
         bool if "bool" in str(node.meta["val"].dtype) else np.int64) for i, node in pairs)  # fmt: skip
+    # NumPy itself says which element of `new` goes where: it is asked with their numbers
     numbers_of = np.full(shape_of(x), -1, np.int64)
     size = numbers_of[keys].size
     if not size:
@@ -358,4 +363,4 @@ VIEWS: dict[str, tuple[Callable[..., Value], Callable[..., Value] | None]] = {
     "slice": (sliced, put_slice), "select": (selected, put_select),
     **{name: (lambda call, x, *_: x, put_whole) for name in ("alias", "detach", "contiguous")},
 }  # fmt: skip
-"""Operations whose result is a view: how it is made of what it shows, and how that is made of a new view."""
+"""Operations whose result is a view: (base -> view, (base, new view) -> new base or None: no writes)."""
