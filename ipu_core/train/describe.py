@@ -1,4 +1,4 @@
-"""What a training loop says of itself: how far it is, what it holds, how each of its sums is made, at what cost."""
+"""The read-only part of a training loop: steps done, parameters, losses of precision, orders of sums, costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lowprec.statistics import UpdateCount
 
 
 class Reports:
-    """All that can be asked of a loop without changing it."""
+    """The properties and methods of a `TrainLoop` that do not change it."""
 
     training: Training
     execution: Execution
@@ -99,6 +99,7 @@ class Reports:
         ]
         if self.loss_scale is not None:
             lines.append(f"  loss scale {self.loss_scale:g}, {len(self.skipped)} steps skipped")
+            # The last one alone: a scale that begins far too large skips many steps in a row.
             lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
         if training.draws_on_tiles:
             lines.append(f"  random bits of the tiles' workers, {read_random(training.random, self.key)}")
@@ -116,11 +117,12 @@ class Reports:
 
     @in_default_state
     def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it.
+        """Counts which weight updates the next step would lose and keep, without doing that step.
 
         It is computed directly, with random bits of the key whichever the run takes.
         """
         counter = UpdateCounter()
+        # Only these are told to the counter: a chain of elementwise equations elsewhere stays one pass.
         updates = frozenset(equation.number for equation in equations_of(self.block) if equation.role == "update")
         self._stepper.rehearse(batch, counter, updates)
         return counter.total

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 
+# Gradients are multiplied by the reciprocal of the scale, which of smaller scales float32 may not hold.
 LEAST = float(np.finfo(np.float32).tiny)
 
 
@@ -45,6 +46,7 @@ class LossScale:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float | np.number):
                 raise TypeError(f"LossScale: {name} must be a number, not {value!r}")
+            # A factor at an end of its range would never change the scale, or send it to 0 at once.
             open_low = name.endswith("_factor")
             if not (low < value < high if open_low else low <= value < high):
                 raise ValueError(f"LossScale: {name} must lie between {low:g} and {high:g}, not {value!r}")
@@ -67,7 +69,7 @@ class Skipped(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A loss scale under way.
+    """The loss scale of a training at one step.
 
     Attributes:
         policy: how it changes; None: it does not.
@@ -101,8 +103,10 @@ class Scale(NamedTuple):
         if self.policy is None:
             return self
         if skipped:
+            # Never 0: every gradient would be NaN from then on, and every step skipped. Good steps count anew.
             smaller = max(float(self.value) * self.policy.backoff_factor, LEAST)
             return self._replace(value=np.float32(smaller), good=0)
+        # This good step counts too: without the 1 the scale grows a step late.
         if self.good + 1 < self.policy.growth_interval:
             return self._replace(good=self.good + 1)
         larger = float(self.value) * self.policy.growth_factor
@@ -120,6 +124,7 @@ class Scale(NamedTuple):
             ValueError: one that never is, or another than this where this does not change.
         """
         value, good = (arrays.pop(f"loss_scale.{name}") for name in ("value", "good"))
+        # Taken up in silence, a checkpoint's fixed scale would stand against the one in the loop's options.
         if self.policy is None and value != self.value:
             raise ValueError(f"the loss scale is {self.value:g} in every step, not {value:g}")
         if not LEAST <= value < math.inf or good < 0:

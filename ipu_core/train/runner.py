@@ -1,4 +1,4 @@
-"""What runs a step: prepared once, with the state that it goes on from, and the bill of the tiles."""
+"""Runs a typed step on one of the engines: prepared calls, the state between steps, and the tiles' bill."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ class Runner:
         self._prepare()
 
     def _prepare(self) -> None:
+        # Calls are bound to the addresses of arrays: a copy or an unpickled runner has to prepare its own.
         self._machine: Machine | None = None
         if self._vertices:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
@@ -128,19 +129,20 @@ class Runner:
         return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
 
     def draw_on(self, drawn: Mapping[str, Array]) -> None:
-        """Goes on from what `drawn` was."""
+        """Sets the tiles' generators to a state that `drawn` gave."""
         if self._random is not None and self._machine is not None:
             self._machine.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
     def feed(
         self, inputs: Sequence[Any], key: Key, observer: Observer | None = None, among: frozenset[int] | None = None
     ) -> list[Array]:
-        """One step: updates the state, gives the outputs that are none.
+        """One step: updates the state, gives the outputs that are not part of it.
 
         An observer is told of the equations of the numbers in `among`; where vertices run, of a step on whole arrays
         beside them, with random bits of the key.
         """
         if self._machine is not None:
+            # Vertices work on parts of arrays: there is no whole one that an observer could be shown.
             if observer is not None:
                 self.rehearse(inputs, key, observer, among)
             return self._machine.feed(inputs, key)
@@ -150,6 +152,7 @@ class Runner:
 
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several steps in one call of the machine, step i with key.fold_in(first + i)."""
+        # A machine's profile knows by itself whether its last step was renewed; a bill has to be told.
         outputs = self._runs.feed_many(inputs, key, first)
         if self._machine is None:
             self.renewed = self.executable.renewed
@@ -159,6 +162,7 @@ class Runner:
         self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int] | None = None
     ) -> None:
         """Tells an observer of these equations of the next step on whole arrays, without doing it."""
+        # The executable updates the state where it lies, so it is put back. A machine's state lies elsewhere.
         state = self.read()
         try:
             self.executable.run([*state, *inputs], key, observer, among)

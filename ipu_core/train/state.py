@@ -39,6 +39,7 @@ class Steps(NamedTuple):
         scale, skipped, not_finite = self.scale, self.skipped, self.not_finite
         if not math.isfinite(loss) and not_finite is None:
             not_finite = self.step, loss
+        # Where no step is guarded nothing was looked at, and a scale must not grow for it.
         if scale is not None and overflowed is not None:
             if overflowed:
                 skipped = (*skipped, Skipped(self.step, float(scale.value), overflowed))
@@ -86,7 +87,9 @@ class State:
         """
         check_integer("step", step)
         expect(Mapping, arrays=arrays)
+        # Without a history the arrays are another run's weights: what this training has skipped stays known.
         skipped, not_finite = self.steps[-2:] if history is None else _happened(history)
+        # Checkpoints of 0.1.0 spell some names otherwise.
         names, scale = respelled(arrays, "the arrays of a state"), self.steps.scale
         arrays = {names[name]: whole_array(array) for name, array in arrays.items()}
         _check_alike(arrays, self.arrays())
@@ -110,16 +113,18 @@ class State:
         expect(Steps, **{"state.steps": steps})
         expect(Key, **{"state.steps.key": steps.key})
         expect(Mapping, **{"state.leaves": state.leaves, "state.drawn": state.drawn})
+        # With the state's own key, since a state brings its key along; the tiles' generators start from it.
         check_identity("the state", state.identity, identity(steps.key))
         given, own = (None if each.scale is None else each.scale.policy for each in (steps, self.steps))
         if given != own:
             raise ValueError(f"the state's loss scale changes as {given} says, this training's as {own}")
         made = self.restored(state.arrays(), steps.step, steps.history())
+        # Else later steps would draw the bits of the key that this training had before.
         return State(made.steps._replace(key=steps.key), made.leaves, made.identity, made.drawn)
 
 
 def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
-    """What tells trainings apart that have the same state; a learning rate and the order of equations may change.
+    """What two trainings must share to go on from one state; learning rate and order of equations may differ.
 
     Args:
         planned: The step; the order of its equations counts where tiles draw.
@@ -148,9 +153,9 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
     """Refuses what is of another training.
 
     Args:
-        what: It, for the message.
-        given: Its identity, among other things perhaps.
-        own: That of the training which shall take it up.
+        what: What is checked, for the message.
+        given: The identity it was saved with; other entries are ignored.
+        own: The identity of the training that is to go on from it.
 
     Raises:
         ValueError: they differ, but for the name of a precision.
@@ -161,6 +166,7 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
             continue  # which older files do not say
         other = str(given.get(name))
         if name == "precision":
+            # The words of a precision are its name and what it does. A name decides no bit, so it may be another.
             (called, _, does), (calls, _, do) = other.partition(":"), mine.partition(":")
             other, mine = (does, do) if does == do else (other, mine) if called == calls else (called, calls)
         if other != mine:
@@ -169,6 +175,7 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
 
 def _check_alike(given: Mapping[str, Array], own: Mapping[str, Array]) -> None:
     """Refuses arrays of other names, shapes or dtypes."""
+    # Shapes and dtypes are compared for all arrays before one is taken, so that a refusal changes nothing.
     kinds, wanted = ({name: f"{x.dtype}{list(x.shape)}" for name, x in each.items()} for each in (given, own))
     if kinds != wanted:
         differ = [name for name in sorted(kinds | wanted, key=str) if kinds.get(name) != wanted.get(name)]

@@ -1,4 +1,4 @@
-"""A training under way: steps, each done whole or not at all, from what is prepared once."""
+"""The steps of a training, each done whole or not at all, on a step that is prepared once."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from ipu_core.train.units import loss_in_units
 from lowprec import Key
 from lowprec.processor import in_default_state
 
+# SIGTERM and SIGHUP have handlers on the command line, which would else leave a loop in the middle of a step.
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -51,6 +52,7 @@ class Hold:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Listens to the signals within the context."""
+        # Python refuses to set handlers elsewhere.
         if self._installed or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -76,6 +78,7 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self._busy = False
         if self._came and self._meant:
+            # Once, however often it came, and forgotten first: the handler mostly raises, and would be called again later.
             number, frame = self._came[0]
             self._came.clear()
             self._meant[number](number, frame)
@@ -109,7 +112,7 @@ class Prepared:
 
 
 class Stepper:
-    """A training under way: its arrays lie with what runs the steps, and are read where somebody asks for them.
+    """Runs the steps of a training. The state lies in the runner and is copied out only where it is asked for.
 
     Args:
         prepared: What is run.
@@ -147,7 +150,7 @@ class Stepper:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tells it from other trainings."""
+        """What another training must share to take up this one's state; see `identity_of`."""
         return identity_of(self.prepared.planned, self.steps.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,6 +163,7 @@ class Stepper:
             self.runner.draw_on(state.drawn)
         self.steps = steps = state.steps
         skipped = bool(steps.skipped) and steps.skipped[-1].step == steps.step - 1
+        # The profile is of the last step done, and one that was skipped takes other cycles.
         self.runner.renewed = None if steps.step == 0 or steps.scale is None else not skipped
 
     def checked(self, state: State) -> State:
@@ -180,20 +184,24 @@ class Stepper:
 
     @in_default_state
     def train(self, batches: Sequence[Any]) -> list[float]:
-        """Updates on several batches, in one call if they are as many as one does and none is looked at; the losses."""
+        """One update per batch; gives the losses. One call of the machine where there are steps_per_call and none is watched."""
         count, first, planned = len(batches), self.steps.step, self.prepared.planned
         if count > 1:
             looked = self.watching is not None and self.watching.due(first, count)
+            # The machine's program does exactly steps_per_call steps, and an observer is told of single ones.
             if count < planned.execution.steps_per_call or looked:
                 return [loss for batch in batches for loss in self.train([batch])]
         given = [self.inputs(batch, first + number) for number, batch in enumerate(batches)]
         before = self.runner.read() if self._stops and self.steps.not_finite is None else None
+        # A single step waits for its end. A trap ends it in the middle, and several in a call are too long to wait for:
+        # these are undone instead, which costs a copy of the state.
         with self._undone() if self._traps or count > 1 else self.hold:
             try:
                 losses = [self._done(outputs) for outputs in self._fed(given)]
             except FloatingPointException as error:
                 where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
                 raise FloatingPointException(f"{where}: {error}") from None
+        # The step is done again to find the equation, and the tiles' generators never draw the same bits twice.
         if before is not None and self.steps.not_finite is not None and not planned.training.draws_on_tiles:
             keys = [self.steps.key.fold_in(first + number) for number in range(count)]
             state = dict(zip(self.names, before, strict=True))
@@ -201,7 +209,7 @@ class Stepper:
         return losses
 
     def news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
-        """What is to be said of a loss that is not finite, if none was known before, and whether to stop there."""
+        """The warning for a first loss that is not finite ("" if none or known before), and whether the run stops."""
         found = self.steps.not_finite
         if found is None or known is not None or self.prepared.on_nonfinite == "ignore":
             return "", False
@@ -215,10 +223,11 @@ class Stepper:
             self.runner.rehearse(inputs, self.steps.key.fold_in(self.steps.step), observer, among)
 
     def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:
-        """What the steps give that take these inputs, one after another."""
+        """The outputs of one step per element of `given`, in order."""
         now = self.steps
         if len(given) > 1:
             return self.runner.feed_many(given, now.key, now.step)
+        # By the step's number: a run that goes on from a checkpoint draws the bits of one that never ended.
         key = now.key.fold_in(now.step)
         if self.watching is None or not self.watching.due(now.step):
             return [self.runner.feed(given[0], key)]
@@ -226,7 +235,7 @@ class Stepper:
             return [self.runner.feed(given[0], key, look, self.watching.equations)]
 
     def _done(self, outputs: Sequence[Array]) -> float:
-        """Keeps what a step that is done says; gives its loss."""
+        """Counts a step that is done, with its overflows; gives its loss."""
         loss = float(outputs[0])
         overflowed = None if self._branch is None else tuple(itertools.compress(self._branch.names, outputs[1]))
         self.steps = self.steps.after(loss, overflowed)
@@ -240,6 +249,7 @@ class Stepper:
             yield
         except BaseException:
             with self.hold:
+                # Held: a second Ctrl-C must not leave half of the old state.
                 self.put(before)
             raise
 
@@ -267,6 +277,7 @@ def begun(
     planned = planned_step(ideal, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
+    # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
     prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite))
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
@@ -276,6 +287,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     """The same training in another precision, on the direct engine, see `TrainLoop.in_precision`."""
     planned = prepared.planned
     was, drew = planned.training.precision, planned.training.draws_on_tiles
+    # These fields decide what is traced, not only its types, and nothing is traced again here.
     traced = {name: getattr(was, name) for name in ("unit_scaled", "scaled_state", "store_root", "running_mean")}
     for name, own in traced.items():
         if (other := getattr(precision, name)) != own:
@@ -284,6 +296,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     training = replace(planned.training, precision=precision, random="philox")
     execution = replace(planned.execution, engine="direct")
     if precision != was or drew:
+        # As traced: on whole arrays another order saves nothing, and finding one takes longer than typing the step.
         planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
     planned = replace(planned, training=training, execution=execution)
     nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))

@@ -11,10 +11,10 @@ WIDTH = 80  # characters of a line of a printed table
 class Table:
     """A small table of text that prints in a terminal, in a log and in a notebook.
 
-    Columns that find no place in WIDTH characters are printed in further tables below, behind the left ones.
+    Columns that do not fit into WIDTH characters are printed in further tables below, which repeat the left ones.
 
     Attributes:
-        left: how many of the columns, from the first, begin at one margin; the others end at one.
+        left: how many columns, from the first, are aligned to the left; the others are aligned to the right.
     """
 
     title: str
@@ -55,6 +55,7 @@ class Table:
         first = list(range(self.left))
         tables = [first]
         for i in range(self.left, len(widths)):
+            # Each table gets one column at least, however wide: one that never fits would else begin tables for ever.
             if tables[-1] != first and sum(widths[k] + 2 for k in tables[-1]) + widths[i] > WIDTH:
                 tables.append(first)
             tables[-1] = [*tables[-1], i]

@@ -41,6 +41,7 @@ def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -
         return loss
     for name, leaf in named(params):
         weight = np.asarray(leaf)
+        # Biases and scales of norms begin at 0 or 1 under unit scaling too.
         if weight.ndim < 2 or weight.size < FEW:
             continue
         size = float(np.sqrt(np.mean(np.square(weight, dtype=np.float64))))
@@ -77,6 +78,7 @@ def mup_groups(loss: UnitScaled, params: Any, *others: Any) -> tuple[Group, ...]
         raise ValueError("mup_groups: the loss must be unit_scale(loss, mup=True), which divides the last product too")
     groups = []
     for name, role in loss.roles(params, *others).items():
+        # Adam's update has size 1 whatever the gradient's: only the rate can make it smaller for wider layers.
         factor = 1.0 if role.kind in ("output", "vector") else role.inputs**-0.5
         if role.branches:
             factor *= role.branches**-0.5
