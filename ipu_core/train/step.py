@@ -141,7 +141,7 @@ def _mean_of_micro_batches(
         share = None
         if running_mean:
             with scope(totals, role="optimizer"):
-                # Counted in the step itself: each iteration runs the same equations, and its number is no input of them.
+                # Counted in the loop itself: an iteration does not know its number.
                 new["parts"] = totals["parts"] + 1.0
                 share = apply("reciprocal", new["parts"])
         return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
@@ -273,7 +273,6 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     """
     target = execution.target
     typed = streaming(training.precision.apply(ideal), execution.streamed)
-    # Without a loss scale there is nothing that a skipped step could change for the next one.
     traced = typed if training.loss_scale is None else guarded(typed)
     block = _ordered(traced, execution)
     if training.draws_on_tiles:

@@ -78,7 +78,7 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self._busy = False
         if self._came and self._meant:
-            # Once, however often it came, and forgotten first: the handler mostly raises, and would be called again later.
+            # Once, however often it came, and forgotten first: handlers raise, and it would come again after later steps.
             number, frame = self._came[0]
             self._came.clear()
             self._meant[number](number, frame)
@@ -184,7 +184,7 @@ class Stepper:
 
     @in_default_state
     def train(self, batches: Sequence[Any]) -> list[float]:
-        """One update per batch; gives the losses. One call of the machine where there are steps_per_call and none is watched."""
+        """One update per batch; gives the losses. It is one call where they are steps_per_call and none is watched."""
         count, first, planned = len(batches), self.steps.step, self.prepared.planned
         if count > 1:
             looked = self.watching is not None and self.watching.due(first, count)
@@ -296,7 +296,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     training = replace(planned.training, precision=precision, random="philox")
     execution = replace(planned.execution, engine="direct")
     if precision != was or drew:
-        # As traced: on whole arrays another order saves nothing, and finding one takes longer than typing the step.
+        # As traced: a search for an order would take its time in every trial of `blame`.
         planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
     planned = replace(planned, training=training, execution=execution)
     nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))

@@ -199,7 +199,7 @@ def shuffled(n: int, size: int, seed: int) -> Callable[[int], npt.NDArray[np.int
     def rows(step: int) -> npt.NDArray[np.intp]:
         nonlocal latest
         epoch, index = divmod(integer("step", step, 0), per_epoch)
-        # A permutation takes longer than a step of a small model: it is drawn once an epoch.
+        # Kept: every step of an epoch would draw the same permutation again.
         if latest[0] != epoch:
             latest = (epoch, permutation(n, (seed, epoch)))
         return latest[1][index * size : (index + 1) * size]

@@ -81,7 +81,7 @@ class Adam(Common):
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
             g, scale = clip(g), self.precision_scale
-            # A scale of the optimizer's own is applied to the gradient, a precision's to the factors below, at no equation.
+            # The optimizer's own scale multiplies the gradient; a precision's is folded into the factors below.
             if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)

@@ -263,7 +263,7 @@ def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: li
     wanted = apply("scaled_add", lost, direction, factor)
     updated = write(w, wanted, 1.0)
     with scope(w, family="compensation"):
-        # What arrived is the difference of the two weights. `wanted` minus the new weight alone would not be the loss.
+        # Kahan's order: (updated - w) is what arrived, and the rest of `wanted` was lost to rounding.
         rest = elementwise("subtract", wanted, elementwise("subtract", updated, w))
     return updated, *new, rest
 
