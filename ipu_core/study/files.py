@@ -83,7 +83,7 @@ def check_writable(folder: Path, names: Iterable[str]) -> None:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # Tried, not asked: permissions do not tell of full disks and read-only mounts. Named as a draft, it is swept up.
+        # Tried, not asked: permissions tell nothing of read-only mounts. It has a draft's name, so a kill's is swept.
         trial = folder / f".writable.{os.getpid()}.draft"
         trial.touch()
         trial.unlink()

@@ -108,7 +108,7 @@ class Terminal:
         self._all = self._bars.add_task("[bold]all points", total=points * steps, completed=done * steps, loss="")
         self._tasks: dict[str, Any] = {
             name: self._bars.add_task(name, total=steps, loss="waiting")
-            # rich cuts what is higher than the terminal, and with it the table.
+            # rich cuts off what is higher than the terminal.
             for name in waiting[: self._console.height - ROOM]
         }
 

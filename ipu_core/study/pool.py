@@ -56,6 +56,7 @@ class Processes(Executor):
             OSError: too few files may be open, there are no semaphores or no more processes.
         """
         with self._refused():
+            # In the pool's threads, which block SIGINT: a process inherits that from the thread that starts it.
             for hired in [self._threads.submit(self._hire) for _ in range(self._count)]:
                 hired.result()
 
@@ -80,12 +81,14 @@ class Processes(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # After an exception, Ctrl-C among them, nobody waits for what is under way.
         if kind is not None:
             self.terminate_workers()
         self.shutdown()
 
     def _do(self, call: Callable[[], Any]) -> Any:
         with self._lock:
+            # A thread may have waited for the lock while everything was ended: it must not start a process anew.
             if self._over:
                 raise CancelledError
             worker = self._idle.pop() if self._idle else self._hired()
@@ -129,6 +132,7 @@ class _Worker:
         try:
             self.pool = ProcessPoolExecutor(1, self._context, _end_with_parent)
         except (OSError, NotImplementedError) as error:
+            # Every other failure of a pool's start is that of its semaphores, and ends in an OSError without a path.
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 raise
             raise OSError(f"this system gives no semaphores, which need a /dev/shm ({error})") from error
@@ -144,6 +148,7 @@ class _Worker:
         self.living = False
         process = self._context.process
         if process is not None:
+            # shutdown alone waits for what the process is doing.
             process.terminate()
         self.pool.shutdown()
         return None if process is None else process.exitcode
@@ -155,6 +160,7 @@ class _Watched(SpawnContext):
     process: SpawnProcess | None = None
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
+        # The exit code is what tells a crash from a kill for want of memory.
         self.process = SpawnProcess(*args, **kwargs)
         return self.process
 
@@ -183,7 +189,9 @@ def _end_with_parent() -> None:
     def follow() -> None:
         parent = parent_process()
         if parent is not None:
+            # A parent that is killed tells nobody: its pipe ends, and a worker would go on for hours.
             wait([parent.sentinel])
+            # Not sys.exit, which in a thread ends the thread alone.
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

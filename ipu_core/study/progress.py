@@ -34,6 +34,7 @@ class Wire:
     def opened(self) -> Iterator["Sender"]:
         """The worker's end."""
         try:
+            # Non-blocking: opening fails where nobody reads, and a full pipe must not hold up the training.
             pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             yield Sender(self.item, None)
@@ -89,12 +90,14 @@ def listening(tell: Callable[[int, Payload], None]) -> Iterator[str]:
         os.mkfifo(path, 0o600)
         pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which waits for no writer
         own = os.open(path, os.O_WRONLY)  # so that the pipe does not end with its first writer
+        # Opened without blocking, read with: the thread sleeps until something is told.
         os.set_blocking(pipe, True)
         thread = threading.Thread(target=_read, args=(pipe, tell), daemon=True)
         thread.start()
         try:
             yield str(path)
         finally:
+            # Closing would not end the thread: workers may hold the pipe open still.
             os.write(own, b"\n")
             thread.join()
             os.close(own)

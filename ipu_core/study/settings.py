@@ -88,6 +88,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches"):
             check_count(name, getattr(self, name))
+        # The rate is fed in float32: a smaller one would be 0.
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         check_name("model", self.model, MODELS)
@@ -152,6 +153,7 @@ class Settings:
         Data count by name and contents, wherever their file lies.
         """
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
+        # Only where set, so that folders of before there was unit scaling agree.
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
         said = {"model": self.model, "batch": self.batch, **scaled}
         return {**said, "data": data.name, **model, "data_digest": data.digest()}
@@ -192,6 +194,7 @@ def check_count(name: str, value: int, most: float = math.inf) -> int:
 def lacking(target: Target, precision: Precision) -> str | None:
     """What a chip's tiles lack for the products of a precision, whose rules are not looked at; None: nothing."""
     scaling = precision.scaling
+    # Where products cast their operands, the casts are what the unit has to multiply.
     formats = (precision.operands, precision.gradients) if scaling is None else (scaling.forward, scaling.backward)
     for each in formats:
         if isinstance(each, BlockFormat):

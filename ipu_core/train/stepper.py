@@ -78,7 +78,7 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self._busy = False
         if self._came and self._meant:
-            # Once, however often it came, and forgotten first: handlers raise, and it would come again after later steps.
+            # Forgotten first: handlers raise, and one Ctrl-C would come again after every later step.
             number, frame = self._came[0]
             self._came.clear()
             self._meant[number](number, frame)

@@ -289,7 +289,7 @@ class BatchInputs:
                    and e.family == "loss"}  # fmt: skip
         self._tree = flatten(batch)[1]
         self._names = paths(self._tree)
-        # In a step with micro-batches the loss is in a loop's body, whose inputs have other names.
+        # With micro-batches the loss reads an iteration's part of the batch, which is a variable of its own.
         held = dict(zip(block.inputs, inputs_of(block), strict=True))
         self._wanted = [(var.type, classes.get(held[var], 0)) for var in wanted]
 
