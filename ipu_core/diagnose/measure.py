@@ -67,6 +67,7 @@ def is_rounded(equation: Equation) -> bool:
     if not isinstance(out, FloatFormat) or equation.op in STRUCTURE:
         return False
     given = [var.type.format for var in equation.operands]
+    # An exact operation rounds too where the result's format does not hold its operands', as a cast does.
     return not OPS[equation.op].exact or any(isinstance(fmt, str) or not out.contains(fmt) for fmt in given)
 
 
@@ -92,9 +93,11 @@ class Measuring:
         fmt = equation.output.type.format
         assert isinstance(fmt, FloatFormat)
         self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
+        # The compiled pass reads these formats; others are decoded first.
         self._as_it_is = fmt.dtype in COUNTED
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
+        # A sum of many terms costs as much as that many elements, so fewer are computed again.
         self._limit = max(FEWEST, AGAIN // terms(equation)) if rounding else 0
         self._again = _again_by_door(equation) if rounding else None
 
@@ -115,6 +118,7 @@ class Measuring:
         if self._rounding:
             if zeros:
                 under = self._underflow(operands, result, zeros)
+            # Mostly neither happens, and then nothing is computed again.
             if infinite or nan or largest >= self._top:
                 over, full = self._beyond(operands, result)
         return Measured(result.size, zeros, infinite, nan, under, over, full, squares, largest, histogram)
@@ -135,6 +139,7 @@ class Measuring:
         suspects = _places_of_largest(result, self._format)
         chosen, wanted = again(self._equation, operands, suspects[spread(suspects.size, self._limit)])
         got = wide(result.reshape(-1)[chosen], self._equation.output)
+        # What is infinite in float64 too is the operands' doing, not the rounding's.
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == self._top) & (np.abs(wanted) > self._top)
         return _scaled(over, suspects.size), _scaled(full, suspects.size)
@@ -181,12 +186,14 @@ def _again_by_door(equation: Equation) -> Again | None:
     """How a door takes an equation; None: none does."""
     op, shape, atoms = equation.op, equation.output.type.shape, equation.inputs
     formats = [var.type.format for var in (*equation.operands, equation.output)]
+    # The compiled pass reads operands and result as they lie in memory.
     if not all(isinstance(fmt, FloatFormat) and fmt.dtype in COUNTED for fmt in formats):
         return None
     if op == "reduce_sum":
         axes, whole = equation.params["axis"], equation.operands[0].type.shape
         kept = [axis for axis in range(len(whole)) if axis not in axes]
         return Again(op, 1.0, (*kept, *axes), tuple(whole[axis] for axis in kept))
+    # A scale with a value per element is no scale of the door's.
     if op not in AGAIN_AS or (op == "scaled_add" and not one_number(atoms[2])):
         return None
     return Again(*AGAIN_AS[op], None, shape)
@@ -204,6 +211,7 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
 
 def _scaled(chosen: Array, count: int) -> int:
     """How many of so many elements it is, by those of them that were chosen."""
+    # The share among those that were chosen, at most `limit`, stands for all.
     return round(count / max(1, chosen.size) * np.count_nonzero(chosen))
 
 
@@ -222,6 +230,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
     """Where an array is zero, in as many places as there are or about a limit of them, evenly spaced."""
     flat = x.reshape(-1)
     if count > 2 * limit:  # it is enough to look where about so many are
+        # Twice as many places as should do, in case zeros lie together.
         near = 1 << (2 * limit * x.size // count).bit_length()
         if near < x.size:
             places = spread(x.size, near)
@@ -232,6 +241,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
 
 def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
     """Where an array is at or beyond the format's largest magnitude, or NaN."""
+    # Negated, so that NaN is among them.
     return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
 
 
@@ -242,6 +252,7 @@ def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """
     first = LOWEST + EXPONENT_BIAS
     bins = histograms[..., first : first + BINADES].copy()
+    # From 1: bin 0 holds zeros and subnormal numbers, the last one infinities and NaN.
     bins[..., 0] += histograms[..., 1:first].sum(axis=-1)
     bins[..., -1] += histograms[..., first + BINADES : -1].sum(axis=-1)
     return bins
@@ -311,6 +322,7 @@ def _elementwise(equation: Equation, operands: Sequence[Any], at: Indices) -> tu
     shape = equation.output.type.shape
     taken = []
     for x, atom in zip(operands, equation.inputs, strict=True):
+        # Of a strided array, reshape would copy all elements to take a few.
         if isinstance(atom, Var) and x.shape == shape:
             x = x.reshape(-1)[at] if x.flags.c_contiguous else x[np.unravel_index(at, shape)]
         taken.append(wide(x, atom))
@@ -350,6 +362,7 @@ def _images(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[I
     size = math.prod(equation.output.type.shape[1:])
     owners = at // size
     some = np.unique(owners)
+    # An element of an image's convolution costs about a whole image here: only IMAGES of them are computed.
     some = some[:: -(-some.size // IMAGES)]
     at = at[np.isin(owners, some)]
     made = ideal(equation, (x[some], weight)).reshape(-1)

@@ -119,9 +119,9 @@ class Recipe:
     def record(self) -> dict[str, Any]:
         """What decides the bits of all points, as JSON values."""
         training = self.training.record()
-        # Points of one study differ in it. Everything else that decides bits stays, or a folder would mix two trainings.
+        # Points of one study differ in it. Without any other field a folder could mix two trainings.
         del training["precision"]
-        # Only what differs from the usual is written, so that older folders agree.
+        # Points that stop at NaN have other results than points that go on.
         stops = {} if self.on_nonfinite == "warn" else {"on_nonfinite": self.on_nonfinite}
         # Elsewhere the Execution decides no bit, and a study may go on on another engine or chip.
         tiles = {"execution": self.execution.record()} if self.training.draws_on_tiles else {}
@@ -343,7 +343,7 @@ class _Progress:
 def _sampled(step: int, steps: int) -> bool:
     """Whether the step is one of SAMPLES spread evenly over the run (all of them in a shorter one)."""
     count = min(SAMPLES, steps)
-    # In integers, so that a run that goes on from a checkpoint counts the same steps.
+    # In integers: no rounding decides which steps are counted.
     return step * count // steps != (step - 1) * count // steps
 
 

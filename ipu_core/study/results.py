@@ -93,7 +93,7 @@ class Study:
             for name, record in self.records.items():
                 file = point_file(store.folder, "watch", name)
                 record.save(file)
-                # Before the results, as a run does: a kill between leaves points unfinished, not files without a checksum.
+                # Before the results, as a run does: after a kill no finished point has files without a checksum.
                 store.keep([file])
             # Only where points are added: an Execution that trained nothing of the folder is not said.
             if made.keys() - held.keys():

@@ -153,7 +153,6 @@ class Settings:
         Data count by name and contents, wherever their file lies.
         """
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
-        # Only where set, so that folders of before there was unit scaling agree.
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
         said = {"model": self.model, "batch": self.batch, **scaled}
         return {**said, "data": data.name, **model, "data_digest": data.digest()}

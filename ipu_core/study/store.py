@@ -57,7 +57,7 @@ class Store:
     ) -> None:  # fmt: skip
         self.folder = Path(folder)
         basis = {"lowprec": lowprec.__version__, "settings": settings, "accumulations": accumulations or {}}
-        # As it will be read: tuples become lists, and names of numbers become text.
+        # As it will be read back: JSON turns tuples into lists and number keys into text.
         self._basis = json.loads(json.dumps(basis))
         self.digest = digest(self._basis)
         self._files: dict[str, str] = {}
@@ -167,7 +167,9 @@ class Store:
         """Looks for damaged files of finished points."""
         self.damaged = {
             # A file that is gone is not damaged: it is just made again.
-            name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
+            name
+            for name, known in self._files.items()
+            if checksum(self.folder / name) not in (known, None)
         }
 
     def whole(self, file: Path) -> bool:

@@ -68,7 +68,7 @@ class Task:
         return [Path(path) for path in (self.parameters, self.state, watched) if path is not None]
 
     def lacks(self, store: Store, steps: int | None) -> list[Path]:
-        """Its files that the folder lacks, or has damaged or with too few looks for `steps`; None: it may end at any."""
+        """Its files that are missing, damaged or have too few looks for `steps`; None: the run may end at any step."""
         # A whole file may still lack looks: a disk that was full ended them and not the run.
         return [path for path in self.files if not store.whole(path) or not self._complete(path, steps)]
 

@@ -72,9 +72,11 @@ class Errors:
         with np.errstate(all="ignore"):
             reference = x if before is None else x - base
             missing = x - y
+            # Only where needed: masks of every element of every equation would take longer than the sums.
             if not np.isfinite(total := float(np.vdot(missing, missing))):
                 known = np.isfinite(reference)
                 x, reference = np.where(known, x, 0.0), np.where(known, reference, 0.0)
+                # What is not finite in float64 too says nothing. What is infinite in y alone is missing whole.
                 y = np.where(known, y, 0.0)
                 missing = x - np.where(np.isfinite(y), y, 0.0)
                 total = float(np.vdot(missing, missing))
@@ -89,6 +91,7 @@ class Errors:
         self.error += total
         self.along += float(np.vdot(reference, missing))
         if sums:
+            # Beyond float32 the cast would refuse or warn; such elements count as overflow anyway.
             partial = np.asarray(cast(np.clip(x, -LARGE, LARGE), fmt), np.float64) - np.where(np.isfinite(y), y, 0.0)
             self.partial += float(np.vdot(partial, partial))
         if flushed.any():
@@ -119,7 +122,9 @@ class Errors:
         """
         noise = self.size * math.sqrt(share)
         bias = abs(self.along) / self.signal * share if self.signal else float(self.error > 0)
+        # Noise of so many elements has by chance a mean of this size: less than 3 times it is no bias.
         chance = self.size / math.sqrt(max(1, self.elements))
+        # Noise that is drawn anew in each step averages out over the steps.
         weight = 1 / math.sqrt(steps) if self.stochastic or self.kept else SMALL
         return min(1.0, math.hypot(max(0.0, bias - 3 * chance), noise * weight))
 
@@ -132,6 +137,7 @@ class Errors:
     def kind(self) -> str:
         """What most of the error is: "lost", "underflow", "overflow" or "rounding"."""
         if self.wanted and self.lost > LOST * self.wanted:
+            # A change that leaves a zero is below the format's smallest number; elsewhere it is too small beside the value.
             return "underflow" if self.stuck > FULL * self.lost else "lost"
         if self.saturated > FULL * self.error:
             return "overflow"

@@ -49,6 +49,7 @@ class Lockstep:
             if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)
+                # Of what is kept the increment counts: beside the value itself every loss would look small.
                 before = operands[0] if _is_total(equation) else kept.get(equation.output)
                 new = Errors(equation.arithmetic.stochastic, before is not None)
                 narrow = accumulate is not None and accumulate != FLOAT32
@@ -65,6 +66,7 @@ class Lockstep:
             old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
             with np.errstate(invalid="ignore"):
                 count = UpdateCount.of(old, high - old, low)
+            # One infinite update would make every later sum over steps infinite.
             if np.isfinite(count.arrived):
                 self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
 
@@ -85,6 +87,7 @@ def updated(block: Block) -> dict[str, int]:
 
 def _ideal(equation: Equation, operands: list[Any]) -> Array:
     """What float64 makes of the same operands, where `sampled` looks."""
+    # Sampled before, not after: most equations are elementwise, and float64 of all elements is what a look costs.
     if equation.op in ELEMENTWISE and not equation.params:
         shape = equation.output.type.shape
         there = [x if isinstance(x, float) else sampled(np.broadcast_to(x, shape)) for x in operands]
@@ -103,6 +106,7 @@ def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
     definitions = {equation.output: equation for equation in equations_of(block)}
     found = {}
     for var, old in zip(outputs_of(block)[: block.carried], inputs, strict=False):
+        # Behind a reshape or another move the state has the same elements: the equation that computed them is the one.
         while (equation := definitions.get(var)) is not None and equation.op in STRUCTURE:
             if isinstance(equation.inputs[0], Literal):
                 break

@@ -34,6 +34,7 @@ class Suspects:
         switch = self._parts.switch(equation)
         if switch is None:
             return
+        # Zeros lose nothing: behind an underflow an equation looks healthy.
         if not errors.signal and not errors.error:
             self._silent.add(switch)
         partial = min(1.0, errors.partial / errors.error) if errors.error else 0.0

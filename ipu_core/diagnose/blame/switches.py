@@ -73,6 +73,7 @@ def trimmed(precision: Precision, base: Precision, block: Block) -> Precision:
     """
     wanted, own = str(precision.apply(block)), len(base.rules)
     rules = precision.rules
+    # From the last: a later rule wins over an earlier one.
     for position in reversed(range(own, len(rules))):
         fewer = rules[:position] + rules[position + 1 :]
         if str(replace(precision, name="", rules=fewer).apply(block)) == wanted:
@@ -110,6 +111,7 @@ class Parts:
         if equation.family != SCALED_CAST and (equation.op != "convert" or equation.parameter):
             return equation
         pending = [equation.output]
+        # Moves and reshapes are passed through: the first equation that computes with the cast is its owner.
         while pending:
             for reader in self._readers.get(pending.pop(0), ()):
                 if reader.op not in STRUCTURE:

@@ -100,12 +100,14 @@ class Look:
         if not some:
             return rows
         ones = [one for seen in self._seen for one in seen]
+        # A value in a loop is seen once an iteration; reduceat adds up the iterations of all values in one call.
         starts = np.cumsum([0, *(len(self._seen[place]) for place in some[:-1])])
         counts = np.add.reduceat(np.array([(*one[:7], *changes) for one, changes in ones]), starts)
         for name, column in zip(COUNTS, counts.T, strict=True):
             rows[name][some] = column
         squares, largest = np.array([(one.squares, one.largest) for one, _ in ones]).T
         elements, _, infinite, nan = counts.T[:4]
+        # The mean is over finite elements: infinities are no zeros.
         rows["rms"][some] = np.sqrt(np.add.reduceat(squares, starts) / np.maximum(elements - infinite - nan, 1))
         rows["largest"][some] = np.maximum.reduceat(largest, starts)
         rows["histogram"] = binades(self._histograms)
@@ -127,6 +129,7 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
     before, after = (_counted(x, equation.output, result) for x in (old, result))
     size, most = result.size, min(result.size, LOST_OF)
+    # Most moments are such a sum, which the compiled pass takes; any other equation is computed again.
     sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
     if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
@@ -135,9 +138,11 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     else:
         at, made = again(equation, operands, np.arange(size) if most == size else spread(size, most))
         there = before.flat[at].astype(np.float64)
+        # A run that diverged has infinities.
         with np.errstate(invalid="ignore"):
             masks = wanted_and_lost(there, made - there, after.flat[at])
         most, (wanted, lost) = at.size, map(int, map(np.count_nonzero, masks))
+    # Counts of a sample stand for all elements.
     return round(wanted * size / max(1, most)), round(lost * size / max(1, most))
 
 

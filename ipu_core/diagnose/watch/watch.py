@@ -89,6 +89,7 @@ class Watching:
 
     def due(self, step: int, count: int = 1) -> bool:
         """Whether a step is looked at, or one of some from it on."""
+        # Steps from this one to the next multiple of `every`: 0 where it is one itself.
         return not self._ended and -step % self._watch.every < count
 
     @contextmanager
@@ -99,6 +100,7 @@ class Watching:
             step: Its number.
             held: Where the state before it lies while the observer is told of the step.
         """
+        # No copy: an observed step leaves the old state where it is until it ends.
         old = {number: held[place] for number, place in self._replaced.items()}
         look = Look(self._places, len(self._values), old)
         yield look
@@ -121,6 +123,7 @@ class Watching:
         try:
             yield
         except OSError as error:
+            # A disk that is full stays so: every later look would fail, and take its time.
             self._ended = True
             words = f"{path} cannot be written: {error.strerror or error}; nothing more is watched"
             warnings.warn(words, RuntimeWarning, stacklevel=2)
