@@ -1,4 +1,4 @@
-"""A loss that is infinite or NaN: what is done about it, and the equation in which it began."""
+"""A loss that is infinite or NaN: the choices of what to do, and the search for the equation that made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the result of one equation is like: its scale, its exponents, and what its rounding did to it."""
+"""Measures the result of one equation: scale, exponents, and how much rounding made underflow or overflow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Histogram = npt.NDArray[np.int64]
 
 
 class Measured(NamedTuple):
-    """What an array is like. The counts and the sum of squares of two arrays add up to those of both.
+    """Statistics of an array. The counts and sums of squares of two arrays add up to those of both.
 
     Attributes:
         elements: How many.
@@ -78,15 +78,15 @@ def truth_values(equation: Equation) -> bool:
 
 
 class Measuring:
-    """The measuring of what an equation of a float format makes, prepared.
+    """Measures the results of one equation with a float format; prepared once, called at every look.
 
     What may have been lost by rounding it is computed again in float64. Those are the elements that are zero, at the
     format's largest magnitude, infinite or NaN; all of them where they are few (see AGAIN), else elements evenly spaced
-    that stand for the others. What a sum does between shows in its result alone.
+    that stand for the others. Partial sums are not looked at.
 
     Args:
-        equation: It.
-        rounding: What `is_rounded` says of it.
+        equation: The equation.
+        rounding: Whether its result is rounded, as `is_rounded` says.
     """
 
     def __init__(self, equation: Equation, rounding: bool) -> None:
@@ -124,7 +124,7 @@ class Measuring:
         return Measured(result.size, zeros, infinite, nan, under, over, full, squares, largest, histogram)
 
     def _underflow(self, operands: Sequence[Any], result: Array, zeros: int) -> int:
-        """How many zeros there are that would not be zero."""
+        """How many of the zeros would not be zero without rounding."""
         if self._equation.op == "convert":  # which makes no zero of infinities and NaN
             return zeros - _zeros(operands[0])
         if self._again is not None:
@@ -135,7 +135,7 @@ class Measuring:
         return _scaled(underflowed(wanted, 0), zeros)
 
     def _beyond(self, operands: Sequence[Any], result: Array) -> tuple[int, int]:
-        """How many elements there are that would be finite, and that would be beyond the largest magnitude."""
+        """How many elements would be finite without rounding, and how many at the largest magnitude beyond it."""
         suspects = _places_of_largest(result, self._format)
         chosen, wanted = again(self._equation, operands, suspects[spread(suspects.size, self._limit)])
         got = wide(result.reshape(-1)[chosen], self._equation.output)
@@ -146,13 +146,13 @@ class Measuring:
 
 
 class Again(NamedTuple):
-    """How a door of the backends computes elements of a result again (see the reference's `underflows`).
+    """How a backend's `underflows` computes elements of a result again.
 
     Attributes:
-        op: Its name there.
-        scale: Of a sum of two; None: the third operand.
-        order: Of a sum of many: the axes of the operand, those last that are added up; None: it is none.
-        shape: Of the result without axes that are kept.
+        op: The operation's name in the backend.
+        scale: The factor of the second operand; None: the third operand.
+        order: For a reduction, the operand's axes, with those last that are added up; None for other operations.
+        shape: The result's shape without kept axes of length 1.
     """
 
     op: str
@@ -161,7 +161,7 @@ class Again(NamedTuple):
     shape: tuple[int, ...]
 
     def underflows(self, operands: Sequence[Any], result: Array, zeros: int, count: int) -> int:
-        """How many of so many of the zeros of a result would not be zero."""
+        """How many of `count` zeros of a result, out of `zeros`, would not be zero without rounding."""
         left, right = operands[0], None
         if self.order is None:
             right, scale = operands[1], float(operands[2]) if self.scale is None else self.scale
@@ -183,7 +183,7 @@ AGAIN_AS: dict[str, tuple[str, float | None]] = {
 
 
 def _again_by_door(equation: Equation) -> Again | None:
-    """How a door takes an equation; None: none does."""
+    """How a backend computes elements of an equation again; None: it cannot."""
     op, shape, atoms = equation.op, equation.output.type.shape, equation.inputs
     formats = [var.type.format for var in (*equation.operands, equation.output)]
     # The compiled pass reads operands and result as they lie in memory.
@@ -210,7 +210,7 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
 
 
 def _scaled(chosen: Array, count: int) -> int:
-    """How many of so many elements it is, by those of them that were chosen."""
+    """The number among `count` elements, estimated from a sample of truth values."""
     # The share among those that were chosen, at most `limit`, stands for all.
     return round(count / max(1, chosen.size) * np.count_nonzero(chosen))
 
@@ -260,7 +260,7 @@ def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=1024)
 def spread(size: int, most: int) -> Any:
-    """Places in an array of a size, at most so many, evenly spaced."""
+    """At most `most` places in an array of `size` elements, evenly spaced; an index."""
     if size <= most:
         return slice(None)
     return np.arange(most, dtype=np.int64) * step_through(size, most) % size
@@ -395,4 +395,4 @@ AGAIN_BY_OP: dict[str, Callable[[Equation, Sequence[Any], Indices], tuple[Indice
     "conv2d_input_gradient": _images,
     "conv2d_weight_gradient": _kernel,
 }
-"""How elements of a result are computed alone; of other operations the whole result is."""
+"""By operation, how single elements of a result are computed in float64; of other operations the whole result is."""

@@ -1,4 +1,4 @@
-"""What every equation of a step has, by its name: a table of formats, sums, rounding and lines."""
+"""A table of all equations of a step by name: formats, format of partial sums, rounding, source line."""
 
 from __future__ import annotations
 

@@ -165,11 +165,9 @@ class Store:
 
     def inspect(self) -> None:
         """Looks for damaged files of finished points."""
+        # A file that is gone is not damaged: it is just made again.
         self.damaged = {
-            # A file that is gone is not damaged: it is just made again.
-            name
-            for name, known in self._files.items()
-            if checksum(self.folder / name) not in (known, None)
+            name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
         }
 
     def whole(self, file: Path) -> bool:

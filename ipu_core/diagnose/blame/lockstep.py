@@ -1,4 +1,4 @@
-"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update."""
+"""Steps in their declared arithmetic beside float64: errors of every equation and of every weight update."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ UNROUNDED = frozenset({"dropout_mask", "one_hot", "top_indices"})
 
 @dataclass
 class Lockstep:
-    """What was seen in the steps that were looked at.
+    """Errors and updates in the steps that were looked at.
 
     Attributes:
         errors: by equation number.
-        updates: by parameter, beside those of float64 from the same weights, moments and batch: sums over steps.
+        updates: by parameter, beside float64's updates of the same weights, moments and batch; sums over steps.
         losses: (step, the loss of the step, float64's of the same step).
     """
 
@@ -86,8 +86,8 @@ def updated(block: Block) -> dict[str, int]:
 
 
 def _ideal(equation: Equation, operands: list[Any]) -> Array:
-    """What float64 makes of the same operands, where `sampled` looks."""
-    # Sampled before, not after: most equations are elementwise, and float64 of all elements is what a look costs.
+    """The float64 result of the same operands, at the elements that `sampled` takes."""
+    # Sampled before, not after: an elementwise result needs the operands at the same places alone.
     if equation.op in ELEMENTWISE and not equation.params:
         shape = equation.output.type.shape
         there = [x if isinstance(x, float) else sampled(np.broadcast_to(x, shape)) for x in operands]
@@ -102,7 +102,7 @@ def _is_total(equation: Equation) -> bool:
 
 
 def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
-    """What an equation makes the new value of, by its result."""
+    """By the variable of each new state: the old value that it replaces."""
     definitions = {equation.output: equation for equation in equations_of(block)}
     found = {}
     for var, old in zip(outputs_of(block)[: block.carried], inputs, strict=False):

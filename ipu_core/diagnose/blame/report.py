@@ -1,4 +1,4 @@
-"""What was found, as data and in words with figures and source lines."""
+"""The result of `blame`, as data and as text with figures and source lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out why: two runs, steps beside float64 that say what to suspect, and trials with one suspect in float32."""
+"""`blame`: two runs, some steps beside float64 that rank suspects, and trials with one suspect in float32."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Search:
         self._begin(low)
 
     def _begin(self, low: Losses) -> None:
-        """Looks at what is still missing in a run."""
+        """Takes the losses of a run as the gap that is to be closed next."""
         self._gap = Gap(low, self._reference)
         self._length = self._gap.horizon(self._tolerance)
         self._known: dict[CauseSwitch, tuple[float, Trial]] = {}

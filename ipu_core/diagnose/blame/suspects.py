@@ -1,4 +1,4 @@
-"""What the steps beside float64 make suspect: by cause and part of the model, how much, and at which equation."""
+"""Suspects by cause and part of the model: a score from the errors of their equations, and the worst equation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NEGLIGIBLE = 0.01  # beside the most suspect
 
 
 class Suspects:
-    """Switches by how suspect they are.
+    """Switches (a cause in a part of the model) with their scores.
 
     Args:
         block: the typed step.
-        seen: what it showed.
+        seen: its errors in the steps that were looked at.
         steps: of the run.
     """
 

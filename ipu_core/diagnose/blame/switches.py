@@ -1,4 +1,4 @@
-"""What can be put into float32 alone: one cause, in one part of the model or everywhere, as rules of a precision."""
+"""Switches: one cause of error put into float32, in one part of the model or everywhere, by rules of a precision."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Parts:
                 self._readers.setdefault(var, []).append(equation)
 
     def switch(self, equation: Equation) -> CauseSwitch | None:
-        """What puts the rounding of an equation's result away; None for what every precision has in float32."""
+        """The switch that puts an equation's result into float32; None where every precision has it in float32."""
         owner = self.owner(equation)
         match equation.role, equation.family:
             case "update", _:

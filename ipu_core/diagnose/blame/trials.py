@@ -27,7 +27,7 @@ DIVERGED = 2.0  # losses count at most as much as so many times the first one
 
 
 class Cost(NamedTuple):
-    """What something takes: steps of the run that is explained, and times of making its loop.
+    """A cost: in steps of the run that is explained, and in multiples of the time its loop took to make.
 
     One that takes at most b of both takes at most b times as long as making the loop and doing the run, as far as the
     constants below are right: they are round figures of what was measured. What takes less on one machine or model
@@ -83,7 +83,7 @@ class Trials:
     Attributes:
         spent: What they took.
         block: The typed step of the loop's own precision.
-        seen: What the run in it showed in lockstep.
+        seen: The errors of the steps of that run that were looked at.
         skipped: Steps of that run that its loss scale skipped.
     """
 
@@ -183,7 +183,7 @@ class Gap:
         steps = len(self._low)
         for parts in (8, 4, 2):
             part = steps // parts
-            # Twice the tolerance: below it a trial could not tell a cause from noise.
+            # Wider than the tolerance by then: else a trial of that length has no gap to close.
             if part >= WINDOW and self.size(part) >= max(2 * tolerance, MOST * self.size(steps)):
                 return part
         return steps

@@ -122,7 +122,6 @@ class RowFile:
         """NumPy leaves room in it for the count to grow."""
         file = io.BytesIO()
         head = {"descr": np.lib.format.dtype_to_descr(ROW), "fortran_order": False, "shape": (count, len(self._values))}
-        # Version 1.0 pads the header, so that its length stays when the count grows.
         np.lib.format.write_array_header_1_0(file, head)
         return file.getvalue()
 

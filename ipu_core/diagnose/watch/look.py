@@ -1,4 +1,4 @@
-"""A look at one step: what an executable tells of its equations, added up value by value."""
+"""A look at one step: measures the results of its equations and adds them up by watched value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW = np.dtype(
 
 LOST_OF = 2**16  # elements of a moment that are computed again
 Seen = tuple[Measured, tuple[int, int]]
-"""What was seen of a value: what it is like, how many changes were wanted, and how many of these were lost."""
+"""A value's statistics, how many changes were wanted, and how many of these were lost."""
 NO_CHANGES = (0, 0)
 
 
@@ -56,7 +56,7 @@ class Probe(NamedTuple):
 
 
 def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Probe]]:
-    """By the number of an equation of a typed step: how the values are looked at that it makes."""
+    """The probes of a typed step's values, by the number of the equation that makes them."""
     equations = {equation.number: equation for equation in equations_of(block)}
     found: dict[int, list[Probe]] = {}
     for row, value in enumerate(values):
@@ -115,7 +115,7 @@ class Look:
 
 
 def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
-    """What was seen of the change that an update wants, direction times scale, in float32."""
+    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost."""
     weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
     size, factor = result.size, float(np.float32(operands[2]))
     most = min(HISTOGRAM_OF, size)
@@ -147,7 +147,7 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
 
 
 def _counted(x: Any, atom: Atom, like: Array) -> Array:
-    """Values as the doors that count take them, as many as there are of others."""
+    """Values in a format that the compiled counts take, broadcast to the shape of `like`."""
     if isinstance(atom, Literal):
         return np.full(like.shape, x, np.float32)
     assert isinstance(atom.type.format, FloatFormat)

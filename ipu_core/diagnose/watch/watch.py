@@ -1,4 +1,4 @@
-"""What of a run is watched, how often and where it is kept, and the watching of one run."""
+"""`Watch`: which values are watched, how often and in which file; `Watching` does so for one run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Watching:
         block: The typed step.
 
     Attributes:
-        equations: The numbers of those that are looked at.
+        equations: The numbers of the equations whose results are looked at.
 
     Raises:
         ValueError: a pattern that no value matches, or a file of another step.

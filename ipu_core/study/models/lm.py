@@ -54,7 +54,7 @@ def problem(
 def layout(size: Size) -> Any:
     """How every parameter begins, nested as the parameters are; parts that add to the stream begin the smaller."""
     width, inner = size.width, MLP_RATIO * size.width
-    # As GPT-2: 2 parts a block add to the residual stream, whose variance so stays about 1 at any depth.
+    # As GPT-2: two parts a block add to the residual stream, whose variance so does not grow with the depth.
     share = (2 * size.layers) ** -0.5
 
     def linear(rows: int, columns: int, factor: float = 1.0) -> Any:

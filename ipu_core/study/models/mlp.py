@@ -56,7 +56,6 @@ def initial(widths: tuple[int, ...], seed: int) -> Params:
     for index, (rows, columns) in enumerate(itertools.pairwise(widths)):
         # No relu behind the last layer: half the variance keeps its outputs as large.
         bound = math.sqrt((3 if index == len(widths) - 2 else 6) / rows)
-        # index + 1: key (seed, 0) is that of the order of batches in the first epoch.
         words = np.random.Philox(key=np.array([seed, index + 1], np.uint64)).random_raw(rows * columns)
         # 32 bits of each word: float64 holds the result exactly, and one product and one cast round it.
         unit = (words >> np.uint64(32)).astype(np.float64) * 2.0**-31 - 1.0
