@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a study does, whoever asks for it.
+    """A study to be trained, from `compare` or from the command line.
 
     Attributes:
         title: Heads its table and picture.

@@ -15,7 +15,7 @@ ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(
 
 
 class Manifest(NamedTuple):
-    """What a manifest says.
+    """The contents of a manifest.
 
     Attributes:
         basis: What the results rest on: "lowprec" (the version), "settings", "accumulations".
@@ -77,7 +77,7 @@ def renamed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]
 
 
 def in_names_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """The one with the names of sums that the other has."""
+    """`there` with its sums renamed as `here` names them."""
     names = renamed(there, here)
     return {**there, "accumulations": {names.get(name, name): one for name, one in there["accumulations"].items()}}
 

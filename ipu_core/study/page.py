@@ -141,7 +141,7 @@ def _shares(record: Record, measure: str, places: npt.NDArray[np.intp]) -> str:
 
 
 def _largest(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of each column; NaN where there is none."""
+    """The largest value of each column; NaN where all are NaN."""
     known = np.where(np.isnan(values), -1.0, values).max(axis=0)
     return np.where(known < 0, np.nan, known)
 
@@ -175,7 +175,7 @@ def _scales(record: Record) -> str:
 
 
 def _histograms(record: Record) -> str:
-    """Of the worst values, and where nothing went wrong of the first products."""
+    """Exponent histograms of the worst values, or of the first products where nothing went wrong."""
     worst = record.worst(HISTOGRAMS)
     places = worst if worst.size else np.flatnonzero(record.values["op"] == "dot")[:HISTOGRAMS]
     shown = []

@@ -69,7 +69,7 @@ class Problem:
     deviation: float = 1.0
 
     def under(self, precision: Precision) -> Problem:
-        """The problem with the factors of unit scaling and the parameters of that, if the precision wants it so."""
+        """The problem with unit scaling's factors and initial parameters, if the precision asks for them."""
         loss = in_units(self.loss, precision, self.deviation)
         if loss is self.loss:
             return self
@@ -107,7 +107,7 @@ class Recipe:
 
     @classmethod
     def of(cls, steps: int, *, on_nonfinite: str = "warn", **options: Unpack[SharedOptions]) -> Recipe:
-        """One of the keywords that are fields of the two, but the precision."""
+        """A recipe from the keywords of `Training` (but the precision) and `Execution`."""
         training, execution = options_of(precision=PRECISIONS[0], **options)
         return cls(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
 
@@ -146,7 +146,7 @@ def make_loop(problem: Problem, recipe: Recipe, point: Point, watch: Watch | Non
 
 
 def trained(loop: TrainLoop) -> Any:
-    """What a problem's `evaluate` takes: the parameters, with the model's state where it has one."""
+    """The first argument of a problem's `evaluate`: the parameters, or (parameters, state) of a model with a state."""
     state = loop.model_state
     return loop.params if state is None else (loop.params, state)
 
@@ -191,7 +191,7 @@ def _ideal_step(problem: Problem, training: Training) -> Block:
 
 
 def stand_in(*shape: int, zero: bool = False) -> Array:
-    """An array of a parameter's shape in place of it, without memory of its own: 0 where that begins at 0, else 1."""
+    """An array of a parameter's shape that takes no memory; all 0 if the parameter begins at 0, else all 1."""
     # Strides of 0. Zeros are told apart since some optimizers treat what begins at zero in another way.
     return np.broadcast_to(np.float32(0 if zero else 1), shape)
 
@@ -266,7 +266,7 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it says."""
+    """Whether a function's signature, if it has one, allows `count` positional arguments."""
     try:
         # bind calls nothing: an error inside `evaluate` must not be taken for a wrong signature.
         inspect.signature(function).bind(*range(count))

@@ -21,7 +21,7 @@ from ipu_core.errors import refusal_in_words
 
 
 class WorkerDied(RuntimeError):
-    """The process that did something ended before it was done."""
+    """A worker process ended before its task was done."""
 
 
 class Processes(Executor):
@@ -121,7 +121,7 @@ class Processes(Executor):
 
 
 class _Worker:
-    """A process and the pool that it is all of.
+    """A process, the only one of its standard pool.
 
     Raises:
         OSError: the system does not let it be started.
@@ -155,7 +155,7 @@ class _Worker:
 
 
 class _Watched(SpawnContext):
-    """A context that knows the last process started in it, which a pool does not tell."""
+    """A context that keeps the last process started in it; a pool does not tell its exit code."""
 
     process: SpawnProcess | None = None
 
@@ -166,9 +166,9 @@ class _Watched(SpawnContext):
 
 
 def _track() -> None:
-    """Starts what clears up behind processes; not by their threads: it lets Ctrl-C pass in the one that starts it.
+    """Starts the resource tracker from this thread: starting it unblocks SIGINT in the thread that does so.
 
-    It does not hear of Ctrl-C and SIGTERM; that of SIGHUP, which a terminal sends the whole group, is done here.
+    The tracker ignores SIGINT and SIGTERM by itself; SIGHUP, which a terminal sends the whole group, is blocked here.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
@@ -178,7 +178,7 @@ def _track() -> None:
 
 
 def _ignore_interrupts() -> None:
-    """Processes started by a thread that does not hear of Ctrl-C do not hear of it from their first instruction on.
+    """Blocks SIGINT in this thread: the processes that it starts inherit that from their first instruction on.
 
     Without it a worker that is still importing when a terminal interrupts the whole group prints a traceback.
     """

@@ -15,12 +15,12 @@ Payload = dict[str, Any]
 
 
 class Abandoned(RuntimeError):
-    """Nobody listens any more: the leader of the study was interrupted or is dead, and the work has no taker."""
+    """Nobody reads the pipe any more: the process that leads the study was interrupted or is dead."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Where the worker of an item tells how far it is. On a machine without this pipe it tells nobody.
+    """The pipe through which the worker of an item reports. On a machine without this pipe reports are dropped.
 
     Attributes:
         path: of the pipe.
@@ -46,7 +46,7 @@ class Wire:
 
 
 class Sender:
-    """Tells what a work reports.
+    """Sends reports through the pipe.
 
     Attributes:
         told: how many reports.
@@ -59,7 +59,7 @@ class Sender:
         self.unsaid: list[Payload] = []
 
     def __call__(self, payload: Payload) -> None:
-        """Tells one thing.
+        """Sends one report.
 
         Raises:
             Abandoned: who listened at first does so no longer.
@@ -104,7 +104,7 @@ def listening(tell: Callable[[int, Payload], None]) -> Iterator[str]:
 
 
 def _read(pipe: int, tell: Callable[[int, Payload], None]) -> None:
-    """Until an empty line."""
+    """Reads reports until an empty line."""
     with os.fdopen(pipe, encoding="ascii") as lines:
         for line in lines:
             if line == "\n":

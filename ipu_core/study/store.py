@@ -92,7 +92,7 @@ class Store:
         raise TypeError("a Store holds its folder's lock and cannot be copied or pickled: open another one")
 
     def close(self) -> None:
-        """Gives the folder free; removes the checkpoint folder if nothing is left in it but drafts of a kill."""
+        """Unlocks the folder; removes the checkpoint folder if it holds nothing but drafts of a killed process."""
         self._sweep_checkpoints()
         os.close(self._file)
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ class Store:
             self._write_manifest()
 
     def trained_by(self, *executions: str) -> None:
-        """Keeps where points are trained, in words, beside where others were; from here on the folder holds a study."""
+        """Adds where points are trained, in words, to the manifest; from here on the folder holds a study."""
         self._untouched = False
         if new := [words for words in executions if words not in self.executions]:
             self.executions = (*self.executions, *new)
@@ -188,7 +188,7 @@ class Store:
             self._write_manifest()
 
     def _withdraw(self) -> None:
-        """Leaves no study in a folder that held none before, where what is asked for is refused before any training."""
+        """Removes the manifest of a new folder whose study was refused before any training."""
         # Not where a point has a checkpoint: without the manifest that training could not go on.
         if self._untouched and not self._unfinished():
             (self.folder / MANIFEST).unlink(missing_ok=True)
@@ -312,7 +312,7 @@ def read_results(folder: str | Path) -> list[Result]:
 
 
 def agree(one: Result, other: Result) -> bool:
-    """Whether two results of a point say the same in all that both of them say, but for the time and where they ran."""
+    """Whether two results of a point are equal in the fields that both have, but for time, study and machine."""
     # Of older results some fields are missing, and figures of a machine decide no bit.
     names = (one.keys() & other.keys()) - {"seconds", "study", *MACHINE}
     other = in_names_of(other, one) if "accumulations" in names else other

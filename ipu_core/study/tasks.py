@@ -1,4 +1,4 @@
-"""What is left to do of a study's folder: points without a result, files that are wanted, steps beyond the last."""
+"""The tasks left in a study's folder: points without a result, files that are wanted, steps beyond the last."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
 
 
 def records(store: Store) -> dict[str, Record]:
-    """What was watched of the points that a folder holds, where it is what was written and not empty (a full disk)."""
+    """The records of a folder's finished points, without damaged and empty ones (a full disk leaves these)."""
     points = map(Point.of, store.results())
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}

@@ -1,4 +1,4 @@
-"""What a training loop is given, checked where it comes in: refusals that say what was given and what is allowed."""
+"""Checks of a training loop's arguments: errors say what was given and what is allowed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lowprec.checks import by_number, shown
 
 
 def check_loss_function(loss: Any) -> None:
-    """Raises TypeError for what is no function."""
+    """Raises TypeError if `loss` cannot be called."""
     if not callable(loss):
         raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises TypeError for what is no optimizer."""
+    """Raises TypeError if `optimizer` is a class, or lacks `init` or `update`."""
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
 

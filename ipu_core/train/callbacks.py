@@ -1,4 +1,4 @@
-"""What a training loop calls after each step: evaluation, early stop, checkpoints, or any function of one's own."""
+"""Callbacks of a training loop: evaluation, early stopping, checkpoints, or any function of your own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Callback = Callable[[Any, float], Any]
-"""Called with the loop and the loss of the step just done; what it gives, if it is true, ends the run."""
+"""Called with the loop and the loss of the step just done; a true result ends the run."""
 
 
 @runtime_checkable

@@ -51,7 +51,7 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file, which takes its place where the context ends well and goes where it does not.
+    """The path of a draft beside a file. It replaces the file if the context ends well, and is removed if not.
 
     The draft is on the disk before it takes the place, and the folder's new entry when the context has ended: a power
     cut leaves either the old file or the new one, whole.
@@ -129,7 +129,7 @@ def _read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def write_tensors(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
-    """Writes the safetensors format, which other programs read; of arrays what it has no name for as unsigned integers.
+    """Writes the safetensors format, which other programs read; dtypes without a name there as unsigned integers.
 
     The metadata hold the dtypes, the values, and a SHA-256 over all, which the format lacks.
 
@@ -183,7 +183,7 @@ def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def as_codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, its elements as unsigned integers of their bits where its dtype is none of NumPy's."""
+    """The array; where its dtype is not one of NumPy's, its bits as unsigned integers."""
     array = np.asarray(array)
     # isbuiltin is 2 for ml_dtypes: np.save writes those as raw bytes that np.load cannot give a type to.
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")

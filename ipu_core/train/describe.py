@@ -83,7 +83,7 @@ class Reports:
 
     @property
     def watched(self) -> Record | None:
-        """What was seen so far of a run that is watched; printed, its ten worst values."""
+        """The record of a watched run so far; it prints its ten worst values. None: not watched."""
         return None if self._stepper.watching is None else self._stepper.watching.record
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class Reports:
         return {equation.name: (equation, order) for equation, order in made}
 
     def precision_table(self, width: int = WIDTH) -> Table:
-        """What every equation of the step has: its name, role, operation, formats, sums, rounding and source line.
+        """A table of the step's equations: name, formats, format of partial sums, rounding and source line.
 
         Args:
             width: characters of a line; long names are shortened to fit.

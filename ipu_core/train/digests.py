@@ -116,7 +116,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _code(code: CodeType) -> list[Any]:
-    """What a function does, without the lines and the file it stands in."""
+    """A code object's instructions, names and constants, without its lines and file."""
     # co_consts holds nested code objects, whose repr has an address, a file and a line.
     return [code.co_code.hex(), code.co_names, code.co_varnames, [_constant(item) for item in code.co_consts]]
 

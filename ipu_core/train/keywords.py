@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _Required:
-    """In a signature, the default of a keyword that has none where no `training` is given."""
+    """In a signature, the default of a keyword that is required unless `training` is given."""
 
     def __repr__(self) -> str:
         return "<required without training>"
@@ -55,15 +55,15 @@ class _Machine(TypedDict, total=False):
 
 
 class ArithmeticOptions(_SharedArithmetic, _Precision, total=False):
-    """What an `Arithmetic` is made of."""
+    """The keywords of `Arithmetic`."""
 
 
 class TrainingOptions(_SharedTraining, _Precision, total=False):
-    """What a `Training` is made of."""
+    """The keywords of `Training`."""
 
 
 class ExecutionOptions(_Machine, total=False):
-    """What an `Execution` is made of."""
+    """The keywords of `Execution`."""
 
     streamed: str | Sequence[str]
     overlap: bool

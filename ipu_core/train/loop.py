@@ -37,7 +37,7 @@ from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
 
 Resumed = tuple[int, dict[str, Any]]
-"""The step of a checkpoint that was taken up, and where its run was then."""
+"""The step of a checkpoint that was loaded, and the state of its run."""
 AS_MADE = frozenset(
     ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
 )  # to set one would change what is said and not what is done
@@ -128,7 +128,7 @@ class TrainLoop(Reports):
 
     @classmethod
     def _of(cls, stepper: Stepper, to_torch: Any, resumed: Resumed | None) -> Self:
-        """A loop that goes on with a training which is under way."""
+        """A loop on the present state of a stepper."""
         made = cls.__new__(cls)
         made._begin(stepper, to_torch, resumed)
         return made
@@ -259,11 +259,11 @@ class TrainLoop(Reports):
         return self.state.arrays()
 
     def history(self) -> dict[str, Any]:
-        """What happened so far, as JSON for a checkpoint: steps skipped, and a loss that was not finite."""
+        """Steps skipped, and the first loss that was not finite, as JSON for a checkpoint."""
         return self._stepper.steps.history()
 
     def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
-        """Takes up arrays by name as those after `step` steps, and the `history` of then.
+        """Sets the state to arrays by name, as after `step` steps, and to the `history` of that time.
 
         They may be of any run, or changed: names, shapes and dtypes are all that is looked at, where `resume` and
         `load` also ask whose they are.
@@ -310,15 +310,15 @@ class TrainLoop(Reports):
         self._resumed = self.step, meta.get("run") or {}
 
     def _kept(self) -> dict[str, Any]:
-        """What the run of a checkpoint left to the next one, if that begins where it was."""
+        """The state of a checkpoint's run, if the next run begins at the checkpoint's step; else {}."""
         step, run = self._resumed or (self.step, {})
         # Steps done since by `train` have left the checkpoint's place in the batches behind.
         return run if step == self.step else {}
 
     @in_default_state
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
-        """What a forward function makes of inputs with the parameters after the steps done: the first prediction of a
-        `Predictor` in the loop's precision, control and key, which is traced anew in every call.
+        """Runs a forward function with the present parameters: the first prediction of a `Predictor` with the loop's
+        precision, control and key. It is traced anew in every call.
 
         Args:
             forward: (params, inputs) -> arrays, traceable; of a model with a state (params, state, inputs) -> such.

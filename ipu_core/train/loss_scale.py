@@ -114,11 +114,11 @@ class Scale(NamedTuple):
         return self._replace(value=np.float32(larger) if fits else self.value, good=0)
 
     def arrays(self) -> dict[str, Array]:
-        """What a checkpoint holds of it."""
+        """The scale and its good steps, as arrays for a checkpoint."""
         return {"loss_scale.value": np.array(self.value, np.float32), "loss_scale.good": np.array(self.good, np.int64)}
 
     def restored(self, arrays: dict[str, Array]) -> Scale:
-        """The scale that a checkpoint held; takes its entries out.
+        """The scale in a checkpoint's arrays, from which its entries are removed.
 
         Raises:
             ValueError: one that never is, or another than this where this does not change.

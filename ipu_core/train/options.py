@@ -50,7 +50,7 @@ Bits = TypeVar("Bits", bound="Arithmetic")
 
 @dataclass(frozen=True, init=False, kw_only=True)
 class Arithmetic:
-    """What decides the bits of a traced function, such as a model's scores, besides its arguments and key.
+    """Everything that decides the bits of a traced function, such as a model's scores, besides arguments and key.
 
     Attributes:
         precision: A `Precision`; its name is taken too.
@@ -140,7 +140,7 @@ class Training(Arithmetic):
 
     @property
     def draws_on_tiles(self) -> bool:
-        """Whether the random bits are those of the tiles' generators, and so the placement's."""
+        """Whether the tiles' generators draw the random bits, which then depend on the placement."""
         return self.random != "philox"
 
     def record(self) -> dict[str, Any]:
@@ -296,7 +296,7 @@ takes(ExecutionOptions, Execution)(Execution.__init__)
 def options_of(
     training: Training | None = None, execution: Execution | None = None, **options: Unpack[LoopOptions]
 ) -> tuple[Training, Execution]:
-    """The two values that a call was given as such, or by keywords; `target` fills figures, family and adder.
+    """The Training and Execution of a call, each given as a value or by its keywords.
 
     Raises:
         TypeError: an unknown keyword; one beside the value that it is a field of; no optimizer or precision.

@@ -1,4 +1,4 @@
-"""The state of a training as a value: arrays by name, the steps done, and what tells whose it is."""
+"""The state of a training as a value: arrays by name, the steps done, and the identity of the training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Steps(NamedTuple):
     not_finite: tuple[int, float] | None = None
 
     def after(self, loss: float, overflowed: tuple[str, ...] | None) -> Steps:
-        """Those with one more, that had this loss, and these gradients not to be trusted; None: nobody looked."""
+        """The steps after one more with this loss and these overflowed gradients; None: gradients were not checked."""
         scale, skipped, not_finite = self.scale, self.skipped, self.not_finite
         if not math.isfinite(loss) and not_finite is None:
             not_finite = self.step, loss
@@ -57,7 +57,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that a training step changes, at rest: `replace` of dataclasses makes another.
+    """Everything that a training step changes, as a value; `dataclasses.replace` makes changed ones.
 
     Attributes:
         steps: Those done, with the key and the loss scale.
@@ -146,11 +146,11 @@ WORDS = {
     "traced step": "another traced step: another loss, optimizer, shape, order of sums or setting of the loop",
     "constants": "other constants: numbers or arrays that the loss or the optimizer holds",
 }
-"""What is said of hashes that differ."""
+"""In words, what differs where these hashes do."""
 
 
 def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) -> None:
-    """Refuses what is of another training.
+    """Refuses a state or checkpoint of another training.
 
     Args:
         what: What is checked, for the message.

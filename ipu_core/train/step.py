@@ -1,4 +1,4 @@
-"""A training step: a function of state, batch and learning rate, its Block, and that planned, ready to be run."""
+"""A training step: the function of state, batch and learning rate, its traced Block, and the planned step."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def _ordered(traced: Block, execution: Execution) -> Block:
 
 
 def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:
-    """How the tiles' generators start; None: the bits are the key's.
+    """The start of the tiles' generators; None: random bits come from the key.
 
     Args:
         random: "philox" (the key's); "hardware": the tiles' own, seeded with the key's 64 bits; or how they start.

@@ -92,12 +92,12 @@ class Hold:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a training never changes: its planned step, and how the state and each step's inputs are brought to it.
+    """The constant part of a training: its planned step, the state's structure and what converts batches.
 
     Attributes:
         planned: The step.
         tree: How the state's leaves are nested.
-        batch_inputs: What it takes of each batch.
+        batch_inputs: Converts a batch to inputs of the step.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
@@ -171,13 +171,13 @@ class Stepper:
         return self.state.resumed(state, functools.partial(identity_of, self.prepared.planned))
 
     def resume(self, state: State) -> None:
-        """Goes on from a state of this training at another time: what was seen of the steps after it is forgotten."""
+        """Goes on from a state of this training at another time; looks at later steps are dropped from the record."""
         self.put(state)
         if self.watching is not None:
             self.watching.rewind(state.steps.step)
 
     def inputs(self, batch: Any, step: int) -> list[Any]:
-        """What a step takes besides the state."""
+        """The inputs of a step besides the state: batch, learning rate and loss scale."""
         prepared, scale = self.prepared, self.steps.scale
         inputs = [*prepared.batch_inputs(batch), rate_of(prepared.rate, step)]
         return inputs if scale is None else [*inputs, scale.value]
@@ -243,7 +243,7 @@ class Stepper:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
+        """A context that restores the state if its steps end early, by an exception or Ctrl-C."""
         before = self.state
         try:
             yield

@@ -17,7 +17,7 @@ FEW = 32  # elements, of which the deviation says nothing
 
 
 def in_units(function: Callable[..., Any], precision: Precision, deviation: float = 1.0) -> Callable[..., Any]:
-    """A loss, or a function that gives a model's scores, as a precision computes it.
+    """A loss or a model's scores with the factors of unit scaling, if the precision asks for them.
 
     Args:
         function: of (parameters, ...); one that `unit_scale` gave stays.
@@ -88,6 +88,6 @@ def mup_groups(loss: UnitScaled, params: Any, *others: Any) -> tuple[Group, ...]
 
 
 def writer_of(loss: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What writes trained parameters back into the module that a loss was captured from; None where it has none."""
+    """The function that writes parameters back into the module a loss was captured from; None if there is none."""
     own = loss.function if isinstance(loss, UnitScaled) else loss
     return getattr(own, "to_torch", None)

@@ -41,7 +41,7 @@ class UnitScaling:
         return made if self.unit else function
 
     def begun(self, initial: Callable[[int], Any]) -> Callable[[int], Any]:
-        """From a seed to initial parameters."""
+        """The function from a seed to initial parameters, with unit deviations where they are asked for."""
         return functools.partial(unit_initial, initial) if self.unit else initial
 
     def optimizer(self, optimizer: Optimizer, problem: Problem) -> Optimizer:

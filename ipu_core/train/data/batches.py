@@ -1,4 +1,4 @@
-"""A run's batches: where they come from, its place in them and in its callbacks, and what a step takes of each."""
+"""The batches of a run and its place in them, the callbacks' states, and the conversion of a batch to a step's inputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MapDataset(Protocol):
 
 
 class Samples:
-    """A data set as batches, for `compare` and for `TrainLoop.run`; there of seed 0, or of any by `samples.seeded(1)`.
+    """Batches of a data set, for `compare` and for `TrainLoop.run` (with seed 0; another by `samples.seeded(1)`).
 
     Every pass has an order of its own, drawn from the seed; samples that do not fill a batch are dropped. A sample is
     asked for whenever its batch is.
@@ -110,7 +110,7 @@ Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
 
 
 class Feed:
-    """The batches of one run, from where an earlier one was on.
+    """The batches of one run, from the place where an earlier run stopped.
 
     Args:
         batches: A function from the step's number to its batch, batches in order, Epochs, or Samples, of seed 0.
@@ -159,7 +159,7 @@ class Feed:
         return some
 
     def position(self, step: int) -> dict[str, Any] | None:
-        """The place after so many steps of the loop, as JSON; None where the step's number says it."""
+        """The place in the batches after `step` steps of the loop, as JSON; None where the step's number is the place."""
         if not self._ordered:
             return None
         # <, not <=: a pass that would begin with the next step has given nothing yet.
@@ -244,7 +244,7 @@ class Run:
             self.over = bool(each(loop, loss)) or self.over
 
     def finish(self) -> None:
-        """Forgets where it was: the next run begins anew, with what the callbacks have seen."""
+        """Ends the run: the next one begins its batches anew; the callbacks keep their states."""
         self._feed, self.over = None, False
 
     def state(self, step: int) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Run:
         return [each for each in self._callbacks if isinstance(each, Stateful)]
 
     def _restore(self, kept: list[Any]) -> None:
-        """Gives the callbacks what those of the checkpoint's run had; where there are none, it is kept for later."""
+        """Gives the callbacks the states that a checkpoint has of them; without callbacks the states are kept for later."""
         there, here = ([name for name, _ in kept], [type(each).__name__ for each in self._stateful])
         self._unused = [] if here else kept
         if not there or not here:

@@ -1,4 +1,4 @@
-"""Data sets that are there without a network, and batches that are a pure function of a seed and the step."""
+"""Data sets that need no network, and batches that are a pure function of seed and step."""
 
 import hashlib
 import importlib.util
@@ -48,7 +48,7 @@ class Dataset:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the training rows' features, to 16 bits; 1 where they are all alike."""
+        """The standard deviation of the training features, rounded to float16; 1 if out of that range or 0."""
         # NumPy's sums differ in their last bits between processors; a factor of the model must not.
         spread = float(np.std(self.x_train, dtype=np.float64)) if self.x_train.size else 0.0
         return float(np.float16(spread)) if 2.0**-14 < spread < 2.0**15 else 1.0

@@ -1,4 +1,4 @@
-"""Text as bytes, real and there without a network: the standard library's own sources, or files of one's own."""
+"""Text as bytes, without a network: the sources of Python's standard library, or files of your own."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _joined(paths: Iterable[Path]) -> bytes:
 
 
 def _cut(name: str, whole: bytes) -> Text:
-    """Every tenth block for testing; blocks of a tenth of the text where it is short."""
+    """Cuts a text: every tenth block is for testing. A block is 2^16 bytes, or a tenth of a shorter text."""
     if len(whole) < 2 * TEST_SHARE:
         raise ValueError(f"the text {name} has {len(whole)} bytes: too few to train on")
     data, size = np.frombuffer(whole, np.uint8), min(BLOCK, len(whole) // TEST_SHARE)
@@ -123,6 +123,6 @@ def batches(text: Text, size: int, context: int, seed: int) -> Callable[[int], B
 
 
 def windows(data: Bytes, starts: npt.NDArray[np.int64], context: int) -> Batch:
-    """Rows of bytes from some places on, and the same rows one byte later: int32 (rows, context) each."""
+    """The rows of `context` bytes that begin at `starts`, and the same one byte later: int32 (rows, context) each."""
     rows = data[starts[:, None] + np.arange(context + 1)].astype(np.int32)
     return rows[:, :-1], rows[:, 1:]
