@@ -38,7 +38,7 @@ WEIGHT, UPDATE = 0.5, 0.0001  # of the demonstration
 
 
 def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
-    """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
+    """The recipe of these settings; under u-muP's rules the learning rates come from the problem."""
     return Recipe(training=settings.training(problem), execution=settings.execution(), steps=settings.steps)
 
 
@@ -113,7 +113,7 @@ def _print_worst(made: Study, points: Sequence[Point]) -> None:
 
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
-    """Trains one point; what a worker process does.
+    """Trains one point, in a worker process.
 
     Raises:
         ValueError: this process has another version of lowprec or other data than the study.

@@ -125,7 +125,7 @@ def _in_folder(
     job: Job, made: Study, store: Store, crew: int | Executor, threads: int, view: View, say: Say, *,
     keep_parameters: bool, watch: Watch | None,
 ) -> None:  # fmt: skip
-    """Trains what a folder lacks, and writes there what shows all that it holds."""
+    """Trains what a folder lacks, and writes its table, plan, picture and page, of all points that it holds."""
     # Before anything is counted as finished: a damaged file makes its point a task again.
     store.inspect()
     points, held = job.points, store.results()
@@ -190,7 +190,7 @@ def _train(
 
 
 def _take_up(event: Event, made: Study, store: Store | None) -> None:
-    """Keeps a finished point: its files' checksums, its result, and only then not its checkpoint."""
+    """Keeps a finished point: first its files' checksums, then its result; then its checkpoint is removed."""
     task = event.item
     if store is not None:
         try:
@@ -207,7 +207,7 @@ def _take_up(event: Event, made: Study, store: Store | None) -> None:
 
 
 def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The precisions asked for, and where a folder holds others all of them, the usual ones first."""
+    """The precisions asked for; if the folder holds others, all of them, with the usual ones first."""
     others = [result["precision"] for result in held]
     if set(others) <= set(precisions):
         return precisions

@@ -76,7 +76,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
-    """Makes a folder and sees that files of these names can be made there, before any work that they would show.
+    """Makes a folder and checks that files of these names can be written there, before any work is done.
 
     Raises:
         ValueError: they cannot.

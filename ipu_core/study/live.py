@@ -24,7 +24,7 @@ MakeTable = Callable[[], Table]
 
 
 class View(Protocol):
-    """Shows events; a context that clears its bars at the end, and may be entered and left again inside itself."""
+    """Shows events. A context that clears its bars at the end; it may be entered again inside itself."""
 
     def __call__(self, event: Event) -> None: ...
     def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None: ...
@@ -35,7 +35,7 @@ class View(Protocol):
 
 
 def begun(steps: int, waiting: Sequence[str]) -> View:
-    """The view that fits: a notebook's cell, a terminal with rich, or plain lines on standard error.
+    """The view for where this runs: a notebook's cell, a terminal with rich, or plain lines on standard error.
 
     Args:
         steps: Steps of each point.

@@ -1,4 +1,4 @@
-"""The manifest of a study's folder: what its results rest on, and in words what keeps others from standing there."""
+"""The manifest of a study's folder: version, settings and orders of sums, and how two manifests differ."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ def in_names_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
 
 
 def _was(old: str, new: str) -> bool:
-    """Whether an older lowprec called a sum so, which did not say layers."""
+    """Whether `old` is an older lowprec's name, without the layer, of the sum that is called `new` now."""
     number, role, op, parameter = (*old.split(" ", 3), "", "", "")[:4]
     tail = f"{role.replace(OLDER, OWN)}.{op}.{number}"
     # The number alone would match a sum of another parameter.
@@ -91,7 +91,7 @@ def _was(old: str, new: str) -> bool:
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """In words, what keeps results of one manifest from standing beside those of the other."""
+    """In words, the first difference for which results of two manifests cannot stand in one folder."""
     if there["lowprec"] != here["lowprec"]:
         return f"a study of lowprec {there['lowprec']}, and this is lowprec {here['lowprec']}"
     # Said in one sentence: every setting has moved, and the list of changes would name them all.
@@ -107,7 +107,7 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def _changes(there: Any, here: Any, path: str = "") -> Iterator[str]:
-    """What differs, and nothing else, each with its place."""
+    """The values that differ, each with its path."""
     if isinstance(there, dict) and isinstance(here, dict):
         for name in sorted({*there, *here}):
             yield from _changes(there.get(name), here.get(name), f"{path}.{name}" if path else name)

@@ -1,4 +1,4 @@
-"""The picture of a study: loss curves with a band over seeds, and what became of the updates."""
+"""The picture of a study: loss curves with a band over seeds, its measures, and the share of updates lost."""
 
 import io
 import math
@@ -151,7 +151,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
 
 
 def in_lines(name: str, width: int, most: int) -> str:
-    """A precision's name, broken where a setting ends into at most so many lines; what has no place becomes an …"""
+    """A precision's name in at most `most` lines, broken between settings; what does not fit becomes an …"""
     lines: list[str] = []
     for part in name.split("/"):
         short = part if len(part) <= width else part[: width - 1] + "…"

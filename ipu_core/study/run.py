@@ -150,7 +150,7 @@ def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:
 
 @contextmanager
 def _warnings_told(report: Report) -> Iterator[None]:
-    """What Python warns of in a process of its own, where nobody would see it, is reported."""
+    """Reports Python's warnings in a worker process, where nobody would see them."""
     # catch_warnings changes the whole process: not beside other threads, and not in the user's own.
     if parent_process() is None or threading.current_thread() is not threading.main_thread():
         yield  # it is shown where all warnings of that process are
@@ -181,7 +181,7 @@ def _reported(item: Any, payload: dict[str, Any]) -> Event:
 
 
 def _in_words(error: BaseException) -> str:
-    """One line; errors that are not ours to word are called by their kind as well."""
+    """An error in one line; with its class where its message is not one of lowprec's."""
     if isinstance(error, OSError):
         return refusal_in_words(error) or type(error).__name__
     text, kind = (str(error).splitlines() or [""])[0], type(error).__name__

@@ -138,7 +138,7 @@ class Store:
         return self.folder / CHECKPOINTS / file_name(f"{point} {self.digest[:12]}")
 
     def sweep(self, finished: Iterable[str], wanted: Container[Path]) -> None:
-        """Removes the state of finished points, which a kill may leave beside their results, but for wanted ones."""
+        """Removes the checkpoints of finished points, which a kill may leave, except those that tasks go on from."""
         for path in map(self.checkpoint, finished):
             if path not in wanted:
                 path.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ def measure_names(results: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Text with an escape in place of what UTF-8 has not: half a surrogate pair, as of a file's name in other bytes."""
+    """Text in which what UTF-8 cannot encode is escaped: surrogates, as of a file's name that is not UTF-8."""
     # Such a name could be neither printed nor written, which would show after the training.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -108,7 +108,7 @@ def missing(
 
 
 def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int | None) -> list[str]:
-    """Makes room for what the tasks write: their damaged files are set aside.
+    """Renames damaged files that the tasks write again, and forgets the checksums of all that they write.
 
     Args:
         store: Of the study, inspected.
@@ -191,7 +191,7 @@ def make_longer(
 
 
 def take_up(store: Store, points: list[Point]) -> None:
-    """Puts the states of a shorter training where its points go on from."""
+    """Copies the end states of a shorter training to the checkpoints from which its points go on."""
     done = {str(Point.of(result)) for result in store.results()}
     for point in points:
         end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))

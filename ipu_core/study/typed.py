@@ -1,4 +1,4 @@
-"""Options of the command line as they are typed, and what they mean: what is no such value is refused in a line."""
+"""Parsers for the options of the command line; a wrong value is refused in one line."""
 
 from __future__ import annotations
 

@@ -82,12 +82,12 @@ class Runner:
 
     @cached_property
     def executable(self) -> Executable:
-        """The step on whole arrays; beside vertices only where somebody looks into it."""
+        """The step on whole arrays. Where vertices run it is made only for observers."""
         return Executable(self._block, self._accumulations, self._control)
 
     @property
     def profile(self) -> Profile | None:
-        """The tiles' account of the last step, before any of one that is not skipped; None on the direct engine."""
+        """The tiles' account of the last step (before the first, of a step that is not skipped); None on the direct engine."""
         if self._machine is not None:
             return self._machine.profile
         return None if self.bill is None else self.bill.profile(self.renewed)
@@ -111,7 +111,7 @@ class Runner:
 
     @property
     def observed(self) -> list[Array]:
-        """Where the leaves of the state lie, as they are before the step, while an observer is told of it."""
+        """The leaves of the state in memory; while an observer is called they still hold the values before the step."""
         return self.executable.held
 
     def read(self) -> list[Array]:

@@ -38,7 +38,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """From `start` to `end` within `steps`, the distance left to a power; then `end`. Power 1 is a straight line.
+    """end + (start - end) * (1 - step/steps)^power within `steps`, then `end`. Power 1 is a straight line.
 
     Raises:
         ValueError: a rate or a number of steps out of range.
@@ -84,7 +84,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A rate that is multiplied by a factor from each of some steps on.
+    """A rate that is multiplied by a factor at each of the given steps, from there on.
 
     Attributes:
         start: the rate before the first of them.

@@ -18,7 +18,7 @@ from lowprec.checks import entries, expect, shown
 
 
 class Steps(NamedTuple):
-    """The steps of a training that are done: what is known of them beside the arrays.
+    """The steps that a training has done: key, count, loss scale, skipped steps and the first loss not finite.
 
     Attributes:
         key: Of the run; step i rounds with key.fold_in(i).
@@ -60,7 +60,7 @@ class State:
     """Everything that a training step changes, as a value; `dataclasses.replace` makes changed ones.
 
     Attributes:
-        steps: Those done, with the key and the loss scale.
+        steps: The steps done, with the key and the loss scale.
         leaves: Parameters, the optimizer's arrays and what the model carries, by dotted name.
         identity: What decides the bits of the steps whose state it is, in words by name: the precision, the traced step
             with its orders of sums, its constants, the loss scale, the control. Another training does not resume it.
@@ -78,7 +78,7 @@ class State:
         return own if self.steps.scale is None else own | self.steps.scale.arrays()
 
     def restored(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> State:
-        """The state of another time, of which `arrays` and `history` tell, after so many steps.
+        """The state after `step` steps, made of its `arrays` and its `history`.
 
         Raises:
             TypeError: no arrays by name; masked elements.

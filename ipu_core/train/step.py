@@ -112,7 +112,7 @@ def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: 
 
 
 def _written(w: Value, x: Value) -> Value:
-    """A new weight by the one equation that rounds it: itself where that made it, else w + (x - w)."""
+    """The new weight `x` written by `write`: x itself if `write` made it, else w + (x - w)."""
     if isinstance(x, Traced) and x.builder.role_of(x.node) == "update":
         return x
     # Every weight is written by one such equation: there a precision rounds, and there lost updates are counted.
@@ -159,7 +159,7 @@ def _mean_of_micro_batches(
 
 
 def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
-    """The sum of gradients, or their running mean in which a new one has a share."""
+    """The sum of gradients; or, with a share, their running mean: old + share * (new - old)."""
 
     def one(old: Value, fresh: Value) -> Value:
         if share is None:
@@ -242,7 +242,7 @@ def step_block(
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step that is ready to be run: typed, guarded, in order, with the order of each of its sums.
+    """A step ready to run: typed, guarded, its equations ordered, with the order of each of its sums.
 
     Attributes:
         ideal: As it was traced, in float32.

@@ -38,7 +38,7 @@ HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Hold:
-    """Lets a Ctrl-C that comes within ``with hold:`` wait for its end, where it means what it meant before.
+    """Delays a Ctrl-C that comes within ``with hold:`` to the end of that block, where its usual handler is called.
 
     So do SIGTERM and SIGHUP where a Python function handles them. It does so while it is `installed`, which takes
     longer than a small step. Only the main thread hears of signals; elsewhere this does nothing.

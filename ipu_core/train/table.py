@@ -41,7 +41,7 @@ class Table:
         return f"<table>{head}{body}</table><p><small>{note}</small></p>"
 
     def _lines(self, cells: Sequence[Sequence[str]], widths: Sequence[int], chosen: Sequence[int]) -> list[str]:
-        """Those columns of all rows, with a rule below their names."""
+        """The lines of a table with these columns, with a rule below their names."""
 
         def line(row: Sequence[str]) -> str:
             placed = (row[i].ljust(widths[i]) if i < self.left else row[i].rjust(widths[i]) for i in chosen)
@@ -51,7 +51,7 @@ class Table:
         return [line(names), "  ".join("-" * widths[i] for i in chosen), *map(line, rows)]
 
     def _folded(self, widths: Sequence[int]) -> list[list[int]]:
-        """The columns of each table of a wide one: the left ones, and as many others as fit beside them."""
+        """The columns of each folded table: the left ones, and as many others as fit beside them."""
         first = list(range(self.left))
         tables = [first]
         for i in range(self.left, len(widths)):

@@ -31,7 +31,7 @@ def in_units(function: Callable[..., Any], precision: Precision, deviation: floa
 
 
 def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -> Callable[..., Any]:
-    """A loss as a precision trains it from these parameters.
+    """The loss with the factors of unit scaling, if the precision asks for them; checks the initial weights then.
 
     Raises:
         ValueError: weights of a loss that gets the factors here whose deviation is not near 1, with what to write.

@@ -1,4 +1,4 @@
-"""Which layers can be in low precision: each alone, all but each, and a search for the cheapest within a tolerance."""
+"""Sensitivity by layer (each alone low, all but each low), and a search for the cheapest precision of each layer."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def layers(block: Block) -> dict[str, tuple[str, ...]]:
 
 
 def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...]]], block: Block) -> Precision:
-    """A precision with other ones in some layers, by rules for what differs and is there."""
+    """`base` with rules that put some layers into other precisions; rules that change nothing are left out."""
     rules = list[PrecisionRule]()
     for other, patterns in others.values():
         values = {field: getattr(other, field) for field in (*FORMATS, "rounding")}

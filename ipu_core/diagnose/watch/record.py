@@ -26,14 +26,14 @@ MEASURES = {
     "infinite": "infinities",
     "nan": "NaN",
 }
-"""Shares, and what of: of all elements, of `lost` those that should have changed."""
+"""The measures in words. Each is a share of all elements; `lost` of the elements that should have changed."""
 NEAR = 5  # names that a refusal offers
 BAD = ("underflow", "overflow", "saturated", "lost", "nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record:
-    """What a watched run kept.
+    """The record of a watched run.
 
     Attributes:
         values: The values, a structured array with the fields of `WatchedValue`: name, kind, parameter, layer, op,

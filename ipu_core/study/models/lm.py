@@ -52,7 +52,7 @@ def problem(
 
 
 def layout(size: Size) -> Any:
-    """How every parameter begins, nested as the parameters are; parts that add to the stream begin the smaller."""
+    """How every parameter begins, nested as they are; weights that write to the residual stream begin smaller."""
     width, inner = size.width, MLP_RATIO * size.width
     # As GPT-2: two parts a block add to the residual stream, whose variance so does not grow with the depth.
     share = (2 * size.layers) ** -0.5

@@ -1,4 +1,4 @@
-"""The batches of a run and its place in them, the callbacks' states, and the conversion of a batch to a step's inputs."""
+"""The batches of a run and its place in them, its callbacks' states, and batches as inputs of a step."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Feed:
         return some
 
     def position(self, step: int) -> dict[str, Any] | None:
-        """The place in the batches after `step` steps of the loop, as JSON; None where the step's number is the place."""
+        """The place in the batches after `step` steps, as JSON; None where the step's number says it."""
         if not self._ordered:
             return None
         # <, not <=: a pass that would begin with the next step has given nothing yet.
@@ -260,7 +260,7 @@ class Run:
         return [each for each in self._callbacks if isinstance(each, Stateful)]
 
     def _restore(self, kept: list[Any]) -> None:
-        """Gives the callbacks the states that a checkpoint has of them; without callbacks the states are kept for later."""
+        """Restores the callbacks from a checkpoint's states; without callbacks the states are kept for later."""
         there, here = ([name for name, _ in kept], [type(each).__name__ for each in self._stateful])
         self._unused = [] if here else kept
         if not there or not here:

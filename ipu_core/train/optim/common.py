@@ -157,7 +157,7 @@ class Common:
                 check(f"{own}: {field}", bound, float(np.finfo(np.float32).tiny), float("inf"))
 
     def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
-        """The optimizer that keeps its moments as a precision asks for, if it can and says nothing itself."""
+        """The optimizer with moments stored as a precision asks, if it has moments and no setting of its own."""
         return self
 
     def group(self, name: str) -> Group:
