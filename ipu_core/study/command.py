@@ -207,7 +207,7 @@ def explain(
     """
     if folder is not None:
         check_writable(folder, [REPORT])
-    # Trials change the precision step by step, which tiles would plan anew each time; their own bits do not repeat.
+    # Every trial is in another precision, which tiles would plan anew, and their own random bits never come again.
     settings = replace(settings, engine="direct", random="philox")
     task = models.load(settings)
     problem = models.problem(settings, task)

@@ -50,7 +50,7 @@ class Processes(Executor):
         self._over = False
 
     def start(self) -> None:
-        """Starts all of them: what the system refuses is known before there is anything to lose.
+        """Starts all processes, so that what the system refuses is found before there is anything to lose.
 
         Raises:
             OSError: too few files may be open, there are no semaphores or no more processes.

@@ -87,7 +87,7 @@ class Runner:
 
     @property
     def profile(self) -> Profile | None:
-        """The tiles' account of the last step (before the first, of a step that is not skipped); None on the direct engine."""
+        """The tiles' account of the last step, or before the first of one not skipped; None on the direct engine."""
         if self._machine is not None:
             return self._machine.profile
         return None if self.bill is None else self.bill.profile(self.renewed)

@@ -76,7 +76,7 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Blame:
-    """Why a run lost what float32 learns.
+    """What `blame` found: losses, culprits, trials and the cure.
 
     Attributes:
         precision: of the run.

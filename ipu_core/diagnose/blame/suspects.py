@@ -62,7 +62,7 @@ class Suspects:
         return any(one.cause == switch.cause and one.part != switch.part for one in self._silent)
 
     def culprit(self, switch: CauseSwitch, closed: float, before: int) -> Culprit:
-        """A switch with the equation that it is about, found after so many others."""
+        """The Culprit of a switch: its worst equation, source line and kind of error."""
         own = switch if switch.part else self.parts(switch.cause, set())[0][1]
         equation = self._equations[self._worst[own][1]]
         owner, errors = self._parts.owner(equation), self._seen.errors[equation.number]

@@ -92,7 +92,7 @@ class Trials:
         self.spent, self.skipped, self.seen = Cost(), 0, Lockstep()
 
     def begin(self, precision: Precision) -> Trial:
-        """A run that has yet to do its first step."""
+        """A new run in a precision, before its first step."""
         self.spend(MAKING if precision == self.loop.precision else ANOTHER)
         return Trial(self.loop.in_precision(precision), self.batches)
 

@@ -62,7 +62,7 @@ class Watch:
 
 
 class Watching:
-    """The watching of one training step, run by run.
+    """Watches one typed training step: an observer for each step that is due, and the record of what it saw.
 
     Args:
         watch: What is watched.
