@@ -83,7 +83,7 @@ def check_writable(folder: Path, names: Iterable[str]) -> None:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # Tried, not asked: permissions tell nothing of read-only mounts. It has a draft's name, so a kill's is swept.
+        # Tried, not asked: permissions tell nothing of read-only mounts.
         trial = folder / f".writable.{os.getpid()}.draft"
         trial.touch()
         trial.unlink()

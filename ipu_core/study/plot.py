@@ -105,7 +105,7 @@ def _losses(axes: "Axes", groups: Groups) -> None:
         steps, mean, low, high = band([result["losses"] for result in group])
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(steps, mean, color=colour, linestyle=dash, linewidth=2)
-        # A run that diverged has its name where its last finite loss was.
+        # The name of a run that diverged stands at its last finite loss.
         seen = mean[np.isfinite(mean)]
         if seen.size:
             ends.append((float(seen[-1]), name if math.isfinite(mean[-1]) else f"{name}/diverged", colour))

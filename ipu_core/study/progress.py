@@ -90,7 +90,7 @@ def listening(tell: Callable[[int, Payload], None]) -> Iterator[str]:
         os.mkfifo(path, 0o600)
         pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which waits for no writer
         own = os.open(path, os.O_WRONLY)  # so that the pipe does not end with its first writer
-        # Opened without blocking, read with: the thread sleeps until something is told.
+        # Opened without blocking, but read with: the reading thread sleeps until there is a report.
         os.set_blocking(pipe, True)
         thread = threading.Thread(target=_read, args=(pipe, tell), daemon=True)
         thread.start()

@@ -102,7 +102,7 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
                         said.add(news["warning"])
                 elif (error := _error(news)) is None and heard[number] < news.result().told:
                     told.put((number, news))  # its last reports are still on their way: they come first
-                # Once: an item that kills its process, for want of memory say, would kill every one.
+                # Once: an item that needs too much memory would kill every new process too.
                 elif isinstance(error, WorkerDied) and number not in again:
                     again.add(number)
                     listen(_reported(item, {"warning": f"{error}: it is begun again"}))

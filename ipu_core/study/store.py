@@ -109,7 +109,6 @@ class Store:
             OSError: it cannot be written, as on a full disk; nothing of it stays.
         """
         body = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False).encode()
-        # The line is complete before the write: one call of it is the smallest piece that a kill can tear.
         line = _sealed(body) + b"\n"
         before = os.fstat(self._file).st_size
         try:

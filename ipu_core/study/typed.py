@@ -116,7 +116,6 @@ def _options(of: str, words: list[str], allowed: dict[str, Any]) -> dict[str, An
         if isinstance(allowed[name], bool):
             if text not in TRUTH:
                 raise ValueError(f"{of}: {name} is true or false, not {text!r}")
-            # "adam/store_root" is short for store_root=true.
             given[name] = TRUTH[text]
             continue
         try:

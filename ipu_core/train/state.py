@@ -175,7 +175,6 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
 
 def _check_alike(given: Mapping[str, Array], own: Mapping[str, Array]) -> None:
     """Refuses arrays of other names, shapes or dtypes."""
-    # Shapes and dtypes are compared for all arrays before one is taken, so that a refusal changes nothing.
     kinds, wanted = ({name: f"{x.dtype}{list(x.shape)}" for name, x in each.items()} for each in (given, own))
     if kinds != wanted:
         differ = [name for name in sorted(kinds | wanted, key=str) if kinds.get(name) != wanted.get(name)]

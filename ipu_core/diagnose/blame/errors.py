@@ -124,7 +124,6 @@ class Errors:
         bias = abs(self.along) / self.signal * share if self.signal else float(self.error > 0)
         # Noise of so many elements has by chance a mean of this size: less than 3 times it is no bias.
         chance = self.size / math.sqrt(max(1, self.elements))
-        # Noise that is drawn anew in each step averages out over the steps.
         weight = 1 / math.sqrt(steps) if self.stochastic or self.kept else SMALL
         return min(1.0, math.hypot(max(0.0, bias - 3 * chance), noise * weight))
 

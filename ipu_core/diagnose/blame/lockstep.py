@@ -60,6 +60,7 @@ class Lockstep:
             return made
 
         outputs = run(block, inputs, cast, rule)
+        # With the same key: another dropout mask would show as a lost update.
         ideal = evaluate_flat(block, inputs, "exact", key=key)
         self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
         for name, position in updated(block).items():

@@ -227,7 +227,7 @@ class Run:
         for each in given:
             if not callable(each):
                 raise TypeError(f"a callback is a function (loop, loss), such as an Evaluate, not {shown(each)}")
-        # sorted keeps the order of equals.
+        # Checkpoints last, the others as given: sorted keeps the order of equals.
         self._callbacks = sorted(given, key=lambda each: isinstance(each, Checkpoint))
         self._feed: Feed | None = Feed(batches, step, kept.get("batches"), most)
         self._restore(kept.get("callbacks", []))
