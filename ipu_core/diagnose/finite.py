@@ -1,4 +1,4 @@
-"""A loss that is infinite or NaN: what is done about it, and the equation in which it began."""
+"""A loss that is infinite or NaN: the choices of what to do, and the search for the equation that made it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def cause(
         inputs, keys: Of each of them.
     """
     batch = {f"array {number} of the batch": value for number, value in enumerate(inputs[0])}
+    # An operand that is not finite already makes every equation behind it not finite: no equation is to blame.
     if there := [name for name, value in {**state, **batch}.items() if not _finite(value)]:
         return f"not finite before it: {', '.join(there)}"
+    # Done again rather than checked at once: looking at every result of every step would slow a healthy run.
     again = Executable(block, accumulations, control, wrap=_watched)
     again.write(list(state.values()))
     try:
@@ -71,6 +73,7 @@ def _watched(call: BoundCall, equation: Equation, operands: Sequence[Any], outpu
     def watched(key: Key | None) -> Any:
         finite = all(map(_finite, operands))  # before: the output may take their place
         made = call(key)
+        # The first that makes one of finite operands; those behind it only pass it on.
         if finite and not _finite(output):
             raise _Found(equation)
         return made

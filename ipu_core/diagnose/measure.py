@@ -1,4 +1,4 @@
-"""What the result of one equation is like: its scale, its exponents, and what its rounding did to it."""
+"""Measures the result of one equation: scale, exponents, and how much rounding made underflow or overflow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Histogram = npt.NDArray[np.int64]
 
 
 class Measured(NamedTuple):
-    """What an array is like. The counts and the sum of squares of two arrays add up to those of both.
+    """Statistics of an array. The counts and sums of squares of two arrays add up to those of both.
 
     Attributes:
         elements: How many.
@@ -67,6 +67,7 @@ def is_rounded(equation: Equation) -> bool:
     if not isinstance(out, FloatFormat) or equation.op in STRUCTURE:
         return False
     given = [var.type.format for var in equation.operands]
+    # An exact operation rounds too where the result's format does not hold its operands', as a cast does.
     return not OPS[equation.op].exact or any(isinstance(fmt, str) or not out.contains(fmt) for fmt in given)
 
 
@@ -77,24 +78,26 @@ def truth_values(equation: Equation) -> bool:
 
 
 class Measuring:
-    """The measuring of what an equation of a float format makes, prepared.
+    """Measures the results of one equation with a float format; prepared once, called at every look.
 
     What may have been lost by rounding it is computed again in float64. Those are the elements that are zero, at the
     format's largest magnitude, infinite or NaN; all of them where they are few (see AGAIN), else elements evenly spaced
-    that stand for the others. What a sum does between shows in its result alone.
+    that stand for the others. Partial sums are not looked at.
 
     Args:
-        equation: It.
-        rounding: What `is_rounded` says of it.
+        equation: The equation.
+        rounding: Whether its result is rounded, as `is_rounded` says.
     """
 
     def __init__(self, equation: Equation, rounding: bool) -> None:
         fmt = equation.output.type.format
         assert isinstance(fmt, FloatFormat)
         self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
+        # The compiled pass reads these formats; others are decoded first.
         self._as_it_is = fmt.dtype in COUNTED
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
+        # A sum of many terms costs as much as that many elements, so fewer are computed again.
         self._limit = max(FEWEST, AGAIN // terms(equation)) if rounding else 0
         self._again = _again_by_door(equation) if rounding else None
 
@@ -115,12 +118,13 @@ class Measuring:
         if self._rounding:
             if zeros:
                 under = self._underflow(operands, result, zeros)
+            # Mostly neither happens, and then nothing is computed again.
             if infinite or nan or largest >= self._top:
                 over, full = self._beyond(operands, result)
         return Measured(result.size, zeros, infinite, nan, under, over, full, squares, largest, histogram)
 
     def _underflow(self, operands: Sequence[Any], result: Array, zeros: int) -> int:
-        """How many zeros there are that would not be zero."""
+        """How many of the zeros would not be zero without rounding."""
         if self._equation.op == "convert":  # which makes no zero of infinities and NaN
             return zeros - _zeros(operands[0])
         if self._again is not None:
@@ -131,23 +135,24 @@ class Measuring:
         return _scaled(underflowed(wanted, 0), zeros)
 
     def _beyond(self, operands: Sequence[Any], result: Array) -> tuple[int, int]:
-        """How many elements there are that would be finite, and that would be beyond the largest magnitude."""
+        """How many elements would be finite without rounding, and how many at the largest magnitude beyond it."""
         suspects = _places_of_largest(result, self._format)
         chosen, wanted = again(self._equation, operands, suspects[spread(suspects.size, self._limit)])
         got = wide(result.reshape(-1)[chosen], self._equation.output)
+        # What is infinite in float64 too is the operands' doing, not the rounding's.
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == self._top) & (np.abs(wanted) > self._top)
         return _scaled(over, suspects.size), _scaled(full, suspects.size)
 
 
 class Again(NamedTuple):
-    """How a door of the backends computes elements of a result again (see the reference's `underflows`).
+    """How a backend's `underflows` computes elements of a result again.
 
     Attributes:
-        op: Its name there.
-        scale: Of a sum of two; None: the third operand.
-        order: Of a sum of many: the axes of the operand, those last that are added up; None: it is none.
-        shape: Of the result without axes that are kept.
+        op: The operation's name in the backend.
+        scale: The factor of the second operand; None: the third operand.
+        order: For a reduction, the operand's axes, with those last that are added up; None for other operations.
+        shape: The result's shape without kept axes of length 1.
     """
 
     op: str
@@ -156,7 +161,7 @@ class Again(NamedTuple):
     shape: tuple[int, ...]
 
     def underflows(self, operands: Sequence[Any], result: Array, zeros: int, count: int) -> int:
-        """How many of so many of the zeros of a result would not be zero."""
+        """How many of `count` zeros of a result, out of `zeros`, would not be zero without rounding."""
         left, right = operands[0], None
         if self.order is None:
             right, scale = operands[1], float(operands[2]) if self.scale is None else self.scale
@@ -178,15 +183,17 @@ AGAIN_AS: dict[str, tuple[str, float | None]] = {
 
 
 def _again_by_door(equation: Equation) -> Again | None:
-    """How a door takes an equation; None: none does."""
+    """How a backend computes elements of an equation again; None: it cannot."""
     op, shape, atoms = equation.op, equation.output.type.shape, equation.inputs
     formats = [var.type.format for var in (*equation.operands, equation.output)]
+    # The compiled pass reads operands and result as they lie in memory.
     if not all(isinstance(fmt, FloatFormat) and fmt.dtype in COUNTED for fmt in formats):
         return None
     if op == "reduce_sum":
         axes, whole = equation.params["axis"], equation.operands[0].type.shape
         kept = [axis for axis in range(len(whole)) if axis not in axes]
         return Again(op, 1.0, (*kept, *axes), tuple(whole[axis] for axis in kept))
+    # A scale with a value per element is no scale of the door's.
     if op not in AGAIN_AS or (op == "scaled_add" and not one_number(atoms[2])):
         return None
     return Again(*AGAIN_AS[op], None, shape)
@@ -203,7 +210,8 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
 
 
 def _scaled(chosen: Array, count: int) -> int:
-    """How many of so many elements it is, by those of them that were chosen."""
+    """The number among `count` elements, estimated from a sample of truth values."""
+    # The share among those that were chosen, at most `limit`, stands for all.
     return round(count / max(1, chosen.size) * np.count_nonzero(chosen))
 
 
@@ -222,6 +230,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
     """Where an array is zero, in as many places as there are or about a limit of them, evenly spaced."""
     flat = x.reshape(-1)
     if count > 2 * limit:  # it is enough to look where about so many are
+        # Twice as many places as should do, in case zeros lie together.
         near = 1 << (2 * limit * x.size // count).bit_length()
         if near < x.size:
             places = spread(x.size, near)
@@ -232,6 +241,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
 
 def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
     """Where an array is at or beyond the format's largest magnitude, or NaN."""
+    # Negated, so that NaN is among them.
     return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
 
 
@@ -242,6 +252,7 @@ def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """
     first = LOWEST + EXPONENT_BIAS
     bins = histograms[..., first : first + BINADES].copy()
+    # From 1: bin 0 holds zeros and subnormal numbers, the last one infinities and NaN.
     bins[..., 0] += histograms[..., 1:first].sum(axis=-1)
     bins[..., -1] += histograms[..., first + BINADES : -1].sum(axis=-1)
     return bins
@@ -249,7 +260,7 @@ def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=1024)
 def spread(size: int, most: int) -> Any:
-    """Places in an array of a size, at most so many, evenly spaced."""
+    """At most `most` places in an array of `size` elements, evenly spaced; an index."""
     if size <= most:
         return slice(None)
     return np.arange(most, dtype=np.int64) * step_through(size, most) % size
@@ -311,6 +322,7 @@ def _elementwise(equation: Equation, operands: Sequence[Any], at: Indices) -> tu
     shape = equation.output.type.shape
     taken = []
     for x, atom in zip(operands, equation.inputs, strict=True):
+        # Of a strided array, reshape would copy all elements to take a few.
         if isinstance(atom, Var) and x.shape == shape:
             x = x.reshape(-1)[at] if x.flags.c_contiguous else x[np.unravel_index(at, shape)]
         taken.append(wide(x, atom))
@@ -350,6 +362,7 @@ def _images(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[I
     size = math.prod(equation.output.type.shape[1:])
     owners = at // size
     some = np.unique(owners)
+    # An element of an image's convolution costs about a whole image here: only IMAGES of them are computed.
     some = some[:: -(-some.size // IMAGES)]
     at = at[np.isin(owners, some)]
     made = ideal(equation, (x[some], weight)).reshape(-1)
@@ -382,4 +395,4 @@ AGAIN_BY_OP: dict[str, Callable[[Equation, Sequence[Any], Indices], tuple[Indice
     "conv2d_input_gradient": _images,
     "conv2d_weight_gradient": _kernel,
 }
-"""How elements of a result are computed alone; of other operations the whole result is."""
+"""By operation, how single elements of a result are computed in float64; of other operations the whole result is."""

@@ -1,4 +1,4 @@
-"""What every equation of a step has, by its name: a table of formats, sums, rounding and lines."""
+"""A table of all equations of a step by name: formats, format of partial sums, rounding, source line."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def precision_table(block: Block, precision: Precision, width: int = WIDTH) -> T
     """
     integer("width", width, 1)
     lines, title = source_lines(block), precision.name
+    # A model in one file: its name stands in the title, and every row has room for more.
     files = {line.rpartition(":")[0] for line in lines.values() if line}
     if len(files) == 1:
         lines, title = {n: line.rpartition(":")[2] for n, line in lines.items()}, f"{title}, lines of {files.pop()}"
@@ -47,6 +48,7 @@ def source_lines(block: Block) -> dict[int, str]:
     for equation in equations_of(block):
         if equation.role == "forward" and equation.parameter and equation.source:
             first.setdefault(equation.parameter, equation.source)
+    # An optimizer's own lines are in lowprec's files, where its user finds nothing.
     own = {e.number: e.source or "" for e in equations_of(block) if e.role not in ("optimizer", "update")}
     return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in equations_of(block)}
 
@@ -55,6 +57,7 @@ def shortened(name: str, room: int) -> str:
     """A name with its middle left out where it is too long."""
     if len(name) <= room:
         return name
+    # The middle goes: names begin with the layer and end with the operation and number.
     end = (room - 1) // 2
     return f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
 

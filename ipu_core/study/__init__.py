@@ -7,5 +7,5 @@ from lowprec.lazy import lazy_names
 if TYPE_CHECKING:
     from ipu_core.study import command as command
 
-# What the command line asks for only when its bars are there.
+# Loaded when asked for: the command line shows its bars before what trains is imported.
 __getattr__ = lazy_names(__name__, {"command": ""})

@@ -38,7 +38,7 @@ WEIGHT, UPDATE = 0.5, 0.0001  # of the demonstration
 
 
 def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
-    """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
+    """The recipe of these settings; under u-muP's rules the learning rates come from the problem."""
     return Recipe(training=settings.training(problem), execution=settings.execution(), steps=settings.steps)
 
 
@@ -84,6 +84,7 @@ def study(
     """
     task = models.load(settings)
     problem, what = models.problem(settings, task), settings.record(task)
+    # Absolute paths in the work: a worker may have another working directory.
     job = Job(
         title=models.title(settings, task), problem=problem, recipe=recipe(settings, problem), what=what,
         work=functools.partial(run_task, settings.at_absolute_paths()), precisions=precisions, seeds=seeds,
@@ -112,7 +113,7 @@ def _print_worst(made: Study, points: Sequence[Point]) -> None:
 
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
-    """Trains one point; what a worker process does.
+    """Trains one point, in a worker process.
 
     Raises:
         ValueError: this process has another version of lowprec or other data than the study.
@@ -137,9 +138,11 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     if folder is not None:
         check_writable(folder, PROFILE)
     task = models.load(settings)
+    # The direct engine has no account to show.
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
     how = recipe(tiled, problem)
+    # Before the loop is planned, which takes long where a model is far too large.
     check_size(problem, how, [precision])
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
@@ -204,6 +207,7 @@ def explain(
     """
     if folder is not None:
         check_writable(folder, [REPORT])
+    # Every trial is in another precision, which tiles would plan anew, and their own random bits never come again.
     settings = replace(settings, engine="direct", random="philox")
     task = models.load(settings)
     problem = models.problem(settings, task)
@@ -252,4 +256,5 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _cores() -> int:
+    # cpu_count is the machine's: in a container or under taskset fewer may be used.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

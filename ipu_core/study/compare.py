@@ -100,7 +100,9 @@ def compare(
     """
     names = _names(precisions)
     check_loss_function(loss)
+    # The title heads files that are written after the training: what is no text is refused before.
     expect(str, title=title)
+    # Passed on, it would be taken for a number of processes, or for none.
     if not isinstance(executor, Executor | None):
         raise TypeError(f"executor must be one of concurrent.futures' kind, not {shown(executor)}")
     steps, seeds, threads = (
@@ -110,6 +112,7 @@ def compare(
     )
     if "precision" in options:
         raise TypeError("compare takes precisions, a list of names, and no precision")
+    # The options ask for a precision, and every point replaces it by its own.
     if training is None:
         training, execution = options_of(execution=execution, precision=names[0], **options)
     else:
@@ -117,6 +120,7 @@ def compare(
     if folder is not None:
         expect_path("folder", folder)
     looks = None if watch is None else Watch.of(watch)
+    # Points would write over one another's looks.
     if looks is not None and looks.path is not None:
         raise ValueError("watch: several points cannot be kept in one file: compare(folder=...) gives each its own")
     given = batches if callable(batches) else _listed(batches)
@@ -132,12 +136,14 @@ def compare(
     )  # fmt: skip
     place = None if folder is None else Path(folder)
     made, _ = drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=_say)
+    # Said, not raised: the points are trained, and this file is made again by the same call.
     for name, why in made.unwritten.items():
         _say(f"{name} could not be written: {why}")
     return made
 
 
 def _say(line: str) -> None:
+    # Results go to standard output; a path may hold bytes that are no UTF-8.
     print(encodable(line), file=sys.stderr, flush=True)
 
 
@@ -155,6 +161,7 @@ def _names(precisions: Sequence[str]) -> tuple[str, ...]:
         raise ValueError(f"precisions must be a list of names such as {meant}, not {precisions!r}")
     for name in names:
         Precision.parse(name)
+    # Once each: a second point of a name would be the same result.
     return tuple(dict.fromkeys(names))
 
 
@@ -191,8 +198,10 @@ def _check_alike(rows: list[Any]) -> None:
                 format_of(as_array(leaf))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}, array {name or '0'}: {error}") from None
+        # All batches are looked at before anything is trained: the step is traced with the first alone.
         if number == 0:
             first, called = shapes, names
+        # With other names the point would fail in the middle of its training.
         elif names != called and len(names) == len(called):
             raise ValueError(f"batches must hold the same arrays: batch 0 has {called}, batch {number} {names}")
         elif shapes != first:
@@ -201,6 +210,7 @@ def _check_alike(rows: list[Any]) -> None:
 
 
 def _in_drawn_order(rows: list[Any], seed: int) -> Callable[[int], Any]:
+    # The order that a data set's rows have: each pass its own, drawn from the seed.
     order = shuffled(len(rows), 1, seed)
     return lambda step: rows[int(order(step)[0])]
 

@@ -24,13 +24,13 @@ from ipu_core.study.tasks import Task, begin, make_longer, missing, records, tak
 from ipu_core.study.typed import PRECISIONS
 
 REPORT = "blame.txt"
-"""A file of a study's folder whose text its page shows."""
+"""The file in a study's folder with the words of `blame`, which the page shows."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a study does, whoever asks for it.
+    """A study to be trained, from `compare` or from the command line.
 
     Attributes:
         title: Heads its table and picture.
@@ -58,15 +58,17 @@ class Job:
         return [Point(name, seed) for seed in self.seeds for name in self.precisions]
 
     def rehearse(self, precisions: Sequence[str]) -> str:
-        """Everything that can go wrong at the first step, before there is anything to lose; the plan in words.
+        """Plans every precision and tries `evaluate`, so that what fails fails before the training; the plan in words.
 
         Raises:
             OutOfTileMemory: a precision does not fit the target.
         """
+        # Every precision is planned, since one that does not fit would be found out hours later.
         loops = {name: make_loop(self.problem, self.recipe, Point(name, 0)) for name in precisions}
         words = "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
         if self.rehearsed and self.problem.evaluate is not None:
             how = self.recipe
+            # `evaluate` needs parameters of the right formats only: no tiles are planned for it.
             bits, place = replace(how.training, random="philox"), replace(how.execution, engine="direct")
             first = make_loop(self.problem, replace(how, training=bits, execution=place), Point(precisions[0], 0))
             measured(self.problem.evaluate, trained(first), precisions[0])
@@ -106,6 +108,7 @@ def drive(
         todo = [Task(point, watch=watch) for point in job.points]
         _train(job, made, None, todo, job.precisions, crew, threads, view)
         return made, None
+    # Before the store is opened, which refuses a folder whose settings say fewer steps.
     before = make_longer(folder, made.settings, made.accumulations, say) if keep_parameters else 0
     with open_store(folder, made.settings, made.accumulations, made.trainings, force=force) as store:
         if keep_parameters:
@@ -122,13 +125,16 @@ def _in_folder(
     job: Job, made: Study, store: Store, crew: int | Executor, threads: int, view: View, say: Say, *,
     keep_parameters: bool, watch: Watch | None,
 ) -> None:  # fmt: skip
-    """Trains what a folder lacks, and writes there what shows all that it holds."""
+    """Trains what a folder lacks, and writes its table, plan, picture and page, of all points that it holds."""
+    # Before anything is counted as finished: a damaged file makes its point a task again.
     store.inspect()
     points, held = job.points, store.results()
+    # A point that stopped at NaN has fewer looks than steps, and is whole.
     steps = None if job.recipe.on_nonfinite == "stop" else job.recipe.steps
     made.results += [result for result in held if Point.of(result) in points]
     finished = set(map(Point.of, made.results))
     todo = missing(store, finished, points, job.data, steps, keep_parameters=keep_parameters, watch=watch)
+    # A kill between a result and the removal of its checkpoint leaves both.
     store.sweep(map(str, map(Point.of, held)), {store.checkpoint(str(task)) for task in todo})
     plan_file = store.folder / "plan.txt"
     say(f"{made.title}, {job.recipe.execution}\n(how every product and sum is made, in every precision: {plan_file})\n")
@@ -141,6 +147,7 @@ def _in_folder(
     if made.results:
         whole = replace(made, precisions=everything, results=store.results(), records=seen, report=_report(store))
         made.unwritten |= whole.write(store)
+    # Last: a watch file may have ended early on a full disk, though its point is finished.
     for each in todo:
         for path in each.lacks(store, steps) if str(each) not in made.failures else ():
             made.unwritten.setdefault(path.name, "the same command makes it again")
@@ -150,10 +157,12 @@ def _train(
     job: Job, made: Study, store: Store | None, todo: list[Task], precisions: Sequence[str], crew: int | Executor,
     threads: int, view: View,
 ) -> None:  # fmt: skip
-    """Plans, then trains, behind the bars."""
+    """Plans, then trains, while the view shows its bars."""
+    # Tasks that are done again are finished points too, but have a bar to fill.
     done = len(made.results) - sum(task.again for task in todo)
 
     def listen(event: Event) -> None:
+        # Kept before it is shown: what a view says is finished is on the disk.
         if event.kind == "done":
             _take_up(event, made, store)
         else:
@@ -164,12 +173,14 @@ def _train(
         view.know(made.table, done + len(todo), done, [str(task) for task in todo])
         made.plan = job.rehearse(precisions)
         if store is not None:
+            # Only where something is trained: a call that shows what is there has run on no machine.
             if todo:
                 store.trained_by(*made.executions)
             made.executions = store.executions or made.executions
             made.unwritten |= store.write_all({"plan.txt": made.plan})
         if isinstance(crew, Executor):
             run_on(crew, job.work, todo, listen, threads)
+        # No more processes than tasks, and none for one: starting one imports everything anew.
         elif min(crew, len(todo)) > 1:
             with Processes(min(crew, len(todo))) as pool:
                 pool.start()
@@ -179,10 +190,11 @@ def _train(
 
 
 def _take_up(event: Event, made: Study, store: Store | None) -> None:
-    """Keeps a finished point: its files' checksums, its result, and only then not its checkpoint."""
+    """Keeps a finished point: first its files' checksums, then its result; then its checkpoint is removed."""
     task = event.item
     if store is not None:
         try:
+            # Checksums first: a result whose files have none would count as finished without them.
             store.keep(task.files)
         except OSError as error:  # which costs no point
             made.unwritten[MANIFEST] = refusal_in_words(error)
@@ -195,15 +207,17 @@ def _take_up(event: Event, made: Study, store: Store | None) -> None:
 
 
 def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The precisions asked for, and where a folder holds others all of them, the usual ones first."""
+    """The precisions asked for; if the folder holds others, all of them, with the usual ones first."""
     others = [result["precision"] for result in held]
     if set(others) <= set(precisions):
         return precisions
     names = dict.fromkeys([*others, *precisions])
+    # sorted keeps the order of the others, which stand behind.
     return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
 
 
 def _report(store: Store) -> str:
-    """What somebody put beside the results to say why they are as they are."""
+    """The text of REPORT in the folder; "" where there is none."""
     path = store.folder / REPORT
+    # Anybody may have written it: a byte that is no UTF-8 must not cost the page.
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

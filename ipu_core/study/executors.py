@@ -34,6 +34,7 @@ def connected(spec: str | None) -> Iterator[Executor | None]:
     except (OSError, ValueError) as error:
         raise ValueError(f"no Dask scheduler answers at {spec} within {SECONDS} seconds") from error
     with client:
+        # pure=False: Dask would answer equal calls from its cache, and a point may be trained again on purpose.
         yield client.get_executor(pure=False)
 
 

@@ -40,7 +40,9 @@ def point_file(folder: Path, kind: str, point: object) -> Path:
 
 def file_name(words: str, suffix: str = ".npz") -> str:
     """The name of a file after some words; many words are cut, and told apart by their hash."""
+    # A precision's name has slashes, such as fp16.16/nearest.
     name = words.replace("/", "-").replace(" ", "-")
+    # Names with rules may be of any length, and two may begin alike.
     if len(name) > LONGEST:
         name = f"{name[:LONGEST]}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
     return f"{name}{suffix}"
@@ -62,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """What cannot be written is said with its folder.
+    """Raises an OSError within as a ValueError that names the folder.
 
     Raises:
         ValueError: an OSError was raised within.
@@ -74,17 +76,19 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
-    """Makes a folder and sees that files of these names can be made there, before any work that they would show.
+    """Makes a folder and checks that files of these names can be written there, before any work is done.
 
     Raises:
         ValueError: they cannot.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        # Tried, not asked: permissions tell nothing of read-only mounts.
         trial = folder / f".writable.{os.getpid()}.draft"
         trial.touch()
         trial.unlink()
     for name in names:
         with writing(folder / name):
+            # os.replace onto a folder fails, which would show after the training.
             if (folder / name).is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

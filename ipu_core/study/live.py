@@ -24,7 +24,7 @@ MakeTable = Callable[[], Table]
 
 
 class View(Protocol):
-    """Shows events; a context that clears its bars at the end, and may be entered and left again inside itself."""
+    """Shows events. A context that clears its bars at the end; it may be entered again inside itself."""
 
     def __call__(self, event: Event) -> None: ...
     def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None: ...
@@ -35,7 +35,7 @@ class View(Protocol):
 
 
 def begun(steps: int, waiting: Sequence[str]) -> View:
-    """The view that fits: a notebook's cell, a terminal with rich, or plain lines on standard error.
+    """The view for where this runs: a notebook's cell, a terminal with rich, or plain lines on standard error.
 
     Args:
         steps: Steps of each point.
@@ -47,6 +47,7 @@ def begun(steps: int, waiting: Sequence[str]) -> View:
     if sys.stderr.isatty() and os.environ.get("TERM") not in DUMB:
         try:
             return Terminal(steps, waiting)
+        # Without rich a study runs all the same.
         except ImportError:
             pass
     return Lines(len(waiting))
@@ -107,6 +108,7 @@ class Terminal:
         self._all = self._bars.add_task("[bold]all points", total=points * steps, completed=done * steps, loss="")
         self._tasks: dict[str, Any] = {
             name: self._bars.add_task(name, total=steps, loss="waiting")
+            # rich cuts off what is higher than the terminal.
             for name in waiting[: self._console.height - ROOM]
         }
 
@@ -131,6 +133,7 @@ class Terminal:
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=self._steps, loss="")
         task, before = self._tasks[name], self._reached.get(name, 0)
+        # A failed point counts as whole, or the bar of all points would never end.
         step = self._reached[name] = event.payload["step"] if event.kind == "progress" else self._steps
         self._bars.update(task, completed=step)
         self._bars.update(self._all, advance=step - before)
@@ -148,6 +151,7 @@ class Terminal:
         table = self._rich["table"].Table(title=made.title, box=self._rich["box"].SIMPLE, title_justify="left")
         shown = _fitting(made, self._console.width - 1)
         for index, column in enumerate(made.columns[:shown]):
+            # no_wrap: a cell in two lines cannot be told from two rows.
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in made.rows:
             table.add_row(*row[:shown])
@@ -173,6 +177,7 @@ class Notebook:
         self._handle.update(self._page())
 
     def __enter__(self) -> Self:
+        # Entered a second time, it goes on in the same cell.
         self._handle = self._handle or self._display.display(self._page(), display_id=True)
         return self
 
@@ -202,7 +207,7 @@ class Notebook:
 
 
 def _nothing() -> Table:
-    """What is found before anything is known."""
+    """The empty table that is shown before the study's own is known."""
     return Table("", (), ())
 
 
@@ -223,6 +228,8 @@ def _words(event: Event) -> str:
 
 
 def _in_notebook() -> bool:
+    # Not imported here: in a notebook it is loaded already, and elsewhere it takes long.
     ipython = sys.modules.get("IPython")
+    # A terminal's IPython has a shell too, but no kernel.
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and hasattr(shell, "kernel")

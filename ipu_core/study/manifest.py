@@ -1,4 +1,4 @@
-"""The manifest of a study's folder: what its results rest on, and in words what keeps others from standing there."""
+"""The manifest of a study's folder: version, settings and orders of sums, and how two manifests differ."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ ELSEWHERE = "choose another folder, or begin a new one beside it (--force; save(
 
 
 class Manifest(NamedTuple):
-    """What a manifest says.
+    """The contents of a manifest.
 
     Attributes:
         basis: What the results rest on: "lowprec" (the version), "settings", "accumulations".
@@ -45,10 +45,12 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     try:
         basis = json.loads(text)
+        # The digest is of what the results rest on alone: files and places come and go with every point.
         study = basis.pop("study")
         files = {str(name): str(known) for name, known in basis.pop("files", {}).items()}
         trainings = {str(name): str(known) for name, known in basis.pop("trainings", {}).items()}
         executions = tuple(map(str, basis.pop("executions", ())))
+        # Such a folder is whole: it is not to be called damaged.
         if "lowprec" not in basis and study == digest(basis["settings"]):
             raise OtherStudy(
                 f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
@@ -75,34 +77,37 @@ def renamed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]
 
 
 def in_names_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """The one with the names of sums that the other has."""
+    """`there` with its sums renamed as `here` names them."""
     names = renamed(there, here)
     return {**there, "accumulations": {names.get(name, name): one for name, one in there["accumulations"].items()}}
 
 
 def _was(old: str, new: str) -> bool:
-    """Whether an older lowprec called a sum so, which did not say layers."""
+    """Whether `old` is an older lowprec's name, without the layer, of the sum that is called `new` now."""
     number, role, op, parameter = (*old.split(" ", 3), "", "", "")[:4]
     tail = f"{role.replace(OLDER, OWN)}.{op}.{number}"
+    # The number alone would match a sum of another parameter.
     return new == f"{parameter}.{tail}" if parameter else new == tail or new.endswith(f".{tail}")
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """In words, what keeps results of one manifest from standing beside those of the other."""
+    """In words, the first difference for which results of two manifests cannot stand in one folder."""
     if there["lowprec"] != here["lowprec"]:
         return f"a study of lowprec {there['lowprec']}, and this is lowprec {here['lowprec']}"
+    # Said in one sentence: every setting has moved, and the list of changes would name them all.
     if "training" in here["settings"] and "training" not in there["settings"]:
         return "a study of an older lowprec, which kept what was asked for and not the Training that it meant"
     changes = list(_changes(there["settings"], here["settings"]))
     if changes:
         return f"a study with other settings ({', '.join(changes)})"
+    # Digests of orders say nothing to a reader, so sums are named.
     names = sorted({name for name, _ in there["accumulations"].items() ^ here["accumulations"].items()})
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"a study with another order of sums ({names[0]}{more})"
 
 
 def _changes(there: Any, here: Any, path: str = "") -> Iterator[str]:
-    """What differs, and nothing else, each with its place."""
+    """The values that differ, each with its path."""
     if isinstance(there, dict) and isinstance(here, dict):
         for name in sorted({*there, *here}):
             yield from _changes(there.get(name), here.get(name), f"{path}.{name}" if path else name)

@@ -64,7 +64,7 @@ def study_page(
         settings: What all points share.
         plan: How each product is made, in words.
         records: What was watched, by point.
-        report: Why it went so, as text; "": nothing is known.
+        report: The words of `blame`; "": there are none.
     """
     parts = [_table(summary), "<h2>Training loss</h2>", _losses(results, precisions)]
     if report:
@@ -111,6 +111,7 @@ def _watched(point: str, record: Record, *, opened: bool) -> str:
     """A point's worst values, heat maps of what went wrong anywhere, scales, and histograms."""
     parts = [_table(record.table())]
     for measure in MEASURES:
+        # NaN stands for a value that was not computed in that look.
         shares = np.nan_to_num(record.share(measure))
         worst = np.argsort(-shares.max(axis=0, initial=0.0), kind="stable")[:ROWS]
         worst = worst[shares[:, worst].max(axis=0, initial=0.0) > 0]
@@ -122,6 +123,7 @@ def _watched(point: str, record: Record, *, opened: bool) -> str:
 
 def _columns(record: Record) -> list[npt.NDArray[np.intp]]:
     """The looks that share a column."""
+    # As many columns as can be told apart, however many looks there are.
     return np.array_split(np.arange(len(record.rows)), max(1, min(COLUMNS, len(record.rows))))
 
 
@@ -139,7 +141,7 @@ def _shares(record: Record, measure: str, places: npt.NDArray[np.intp]) -> str:
 
 
 def _largest(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of each column; NaN where there is none."""
+    """The largest value of each column; NaN where all are NaN."""
     known = np.where(np.isnan(values), -1.0, values).max(axis=0)
     return np.where(known < 0, np.nan, known)
 
@@ -156,10 +158,12 @@ def _scales(record: Record) -> str:
     """The binade of the root mean square, eight colours from the smallest to the largest."""
     places = _shown(record)
     rms = record.rows["rms"][:, places]
+    # A mean square of 0 has the binade -inf, which is drawn as unknown.
     with np.errstate(divide="ignore"):
         binades = np.log2(np.stack([rms[looks].mean(axis=0) for looks in _columns(record)], axis=1))
     known = binades[np.isfinite(binades)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    # All values may be in one binade.
     width = max(high - low, 1e-9) / STEPS_OF_SCALE
     with np.errstate(invalid="ignore"):
         levels = np.clip((binades - low) // width, 0, STEPS_OF_SCALE - 1)
@@ -171,7 +175,7 @@ def _scales(record: Record) -> str:
 
 
 def _histograms(record: Record) -> str:
-    """Of the worst values, and where nothing went wrong of the first products."""
+    """Exponent histograms of the worst values, or of the first products where nothing went wrong."""
     worst = record.worst(HISTOGRAMS)
     places = worst if worst.size else np.flatnonzero(record.values["op"] == "dot")[:HISTOGRAMS]
     shown = []

@@ -1,4 +1,4 @@
-"""The picture of a study: loss curves with a band over seeds, and what became of the updates."""
+"""The picture of a study: loss curves with a band over seeds, its measures, and the share of updates lost."""
 
 import io
 import math
@@ -37,6 +37,7 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Writes a PNG 1664 pixels wide (784 high, more where there are many measures): sharp in a README."""
+        # Without matplotlib's version in it equal results give equal bytes.
         self.figure.savefig(path, format="png", dpi=160, metadata={"Software": None})
 
     def savefig(self, path: str | Path, **options: Any) -> None:
@@ -69,6 +70,7 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     figure = optional("matplotlib.figure", extra="study").Figure(size, layout="constrained", facecolor="white")
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
     words = textwrap.shorten(title, 2 * TITLE, placeholder=" …")
+    # parse_math: a title with two dollars would be read as a formula, and fail after the training.
     figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold", parse_math=False)
     _losses(figure.add_subplot(grid[:, 0]), groups)
     for row, (field, name, show) in enumerate(panels):
@@ -98,18 +100,22 @@ def _losses(axes: "Axes", groups: Groups) -> None:
     for index, (name, group) in enumerate(groups.items()):
         if not group:
             continue
+        # Dashes too: curves stay apart in grey print.
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
         steps, mean, low, high = band([result["losses"] for result in group])
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(steps, mean, color=colour, linestyle=dash, linewidth=2)
+        # The name of a run that diverged stands at its last finite loss.
         seen = mean[np.isfinite(mean)]
         if seen.size:
             ends.append((float(seen[-1]), name if math.isfinite(mean[-1]) else f"{name}/diverged", colour))
+    # A loss of 0 or below has no place on a logarithmic axis.
     if finite.size and finite.min() > 0:
         axes.set_yscale("log", subs=(2, 5))
     for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         axis(lambda value, _: f"{value:g}")
     axes.set_xlim(0, ROOM * (last := max(len(group[0]["losses"]) for group in groups.values() if group)))
+    # The axis goes on behind the last step, for the names of the curves.
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= last])
     axes.set_xlabel("training step")
     axes.set_title("training loss (running mean; band: all seeds)", loc="left", fontsize=10, color=GREY)
@@ -145,7 +151,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
 
 
 def in_lines(name: str, width: int, most: int) -> str:
-    """A precision's name, broken where a setting ends into at most so many lines; what has no place becomes an …"""
+    """A precision's name in at most `most` lines, broken between settings; what does not fit becomes an …"""
     lines: list[str] = []
     for part in name.split("/"):
         short = part if len(part) <= width else part[: width - 1] + "…"
@@ -163,6 +169,7 @@ def _apart(heights: Sequence[float], gap: float) -> list[float]:
     runs: list[tuple[float, int]] = []  # (middle, count)
     for height in heights:
         middle, count = height, 1
+        # Merged runs may touch the one before them: each merge is checked again.
         while runs and runs[-1][0] + (runs[-1][1] - 1) * gap / 2 + gap > middle - (count - 1) * gap / 2:
             other, more = runs.pop()
             middle, count = (middle * count + other * more) / (count + more), count + more

@@ -69,7 +69,7 @@ class Problem:
     deviation: float = 1.0
 
     def under(self, precision: Precision) -> Problem:
-        """The problem with the factors of unit scaling and the parameters of that, if the precision wants it so."""
+        """The problem with unit scaling's factors and initial parameters, if the precision asks for them."""
         loss = in_units(self.loss, precision, self.deviation)
         if loss is self.loss:
             return self
@@ -107,7 +107,7 @@ class Recipe:
 
     @classmethod
     def of(cls, steps: int, *, on_nonfinite: str = "warn", **options: Unpack[SharedOptions]) -> Recipe:
-        """One of the keywords that are fields of the two, but the precision."""
+        """A recipe from the keywords of `Training` (but the precision) and `Execution`."""
         training, execution = options_of(precision=PRECISIONS[0], **options)
         return cls(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
 
@@ -119,8 +119,11 @@ class Recipe:
     def record(self) -> dict[str, Any]:
         """What decides the bits of all points, as JSON values."""
         training = self.training.record()
+        # Points of one study differ in it. Without any other field a folder could mix two trainings.
         del training["precision"]
+        # Points that stop at NaN have other results than points that go on.
         stops = {} if self.on_nonfinite == "warn" else {"on_nonfinite": self.on_nonfinite}
+        # Elsewhere the Execution decides no bit, and a study may go on on another engine or chip.
         tiles = {"execution": self.execution.record()} if self.training.draws_on_tiles else {}
         return {"steps": self.steps, **stops, "training": training, **tiles}
 
@@ -143,7 +146,7 @@ def make_loop(problem: Problem, recipe: Recipe, point: Point, watch: Watch | Non
 
 
 def trained(loop: TrainLoop) -> Any:
-    """What a problem's `evaluate` takes: the parameters, with the model's state where it has one."""
+    """The first argument of a problem's `evaluate`: the parameters, or (parameters, state) of a model with a state."""
     state = loop.model_state
     return loop.params if state is None else (loop.params, state)
 
@@ -154,6 +157,7 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
     Raises:
         OutOfTileMemory: the values of one training step alone need more than a tile has.
     """
+    # The direct engine models no memory that could be too small.
     if problem.shapes is None or recipe.execution.engine != "tiles":
         return
     ideal, target = _ideal_step(problem, recipe.training), recipe.execution.target
@@ -167,6 +171,7 @@ def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:
     Orders that nobody stated stand with the version of their rule, as "rule".
     """
     ideal, stated = _ideal_step(problem, training), training.accumulations
+    # Before a precision: the order of a sum depends on its size, and all points share it.
     orders = choose_accumulations(ideal, training.rule) if stated is None else stated
     named = {
         equation.name: order.digest()
@@ -186,7 +191,8 @@ def _ideal_step(problem: Problem, training: Training) -> Block:
 
 
 def stand_in(*shape: int, zero: bool = False) -> Array:
-    """An array of a parameter's shape in place of it, without memory of its own: 0 where that begins at 0, else 1."""
+    """An array of a parameter's shape that takes no memory; all 0 if the parameter begins at 0, else all 1."""
+    # Strides of 0. Zeros are told apart since some optimizers treat what begins at zero in another way.
     return np.broadcast_to(np.float32(0 if zero else 1), shape)
 
 
@@ -194,7 +200,7 @@ def run_point(problem: Problem, recipe: Recipe, task: Task, report: Report) -> d
     """Trains one point and measures it.
 
     Args:
-        problem, recipe: What, and how.
+        problem, recipe: What is trained, and how.
         task: In which precision, with which seed, and where to keep what; the caller removes its checkpoint once the
             result is kept.
         report: Called after the first step and then a few times a second with {"step", "loss"}, and with {"warning"}
@@ -215,6 +221,7 @@ def run_point(problem: Problem, recipe: Recipe, task: Task, report: Report) -> d
                 progress.count_updates(step, batch)
             try:
                 progress.losses.append(loop.train(batch))
+            # NaN for the steps that are left: all points of a study have as many losses, for the mean and the band.
             except NotFinite as stop:
                 report({"warning": f"{stop}; it ends here"})
                 progress.losses += [math.nan] * (recipe.steps - step)
@@ -222,6 +229,7 @@ def run_point(problem: Problem, recipe: Recipe, task: Task, report: Report) -> d
             progress.tick(report)
     result = trained(loop)
     measures = measured(problem.evaluate, result, point.precision)
+    # A full disk costs the file, not the point, which may be hours of training.
     if task.parameters is not None:
         leaves, tree = flatten(result)
         try:
@@ -251,14 +259,16 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
         found = {encodable(str(name)): float(value) for name, value in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise TypeError(f"evaluate must give named numbers such as {{'test_accuracy': 0.9}}, not {given!r}") from None
+    # The fields lie side by side in a line of results.jsonl, so a measure would replace one.
     if taken := sorted(found.keys() & OWN):
         raise ValueError(f"evaluate gives a measure named {taken[0]!r}, which every result has: give it another name")
     return found
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it says."""
+    """Whether a function's signature, if it has one, allows `count` positional arguments."""
     try:
+        # bind calls nothing: an error inside `evaluate` must not be taken for a wrong signature.
         inspect.signature(function).bind(*range(count))
     except TypeError:
         return False
@@ -281,6 +291,7 @@ class _Progress:
         self._start = self._kept = time.monotonic()
         if saved is not None and saved.exists():
             arrays, meta = checkpoint.load(saved)
+            # restore, not load: the file's name has the study's digest, so its identity is known.
             loop.restore(arrays, meta["step"], meta.get("history"))
             self.losses, self._samples, self._before = meta["losses"], meta["samples"], meta["seconds"]
 
@@ -310,6 +321,7 @@ class _Progress:
         except OSError as error:
             if not self._warned:
                 report({"warning": f"no checkpoint could be written to {saved}: {error.strerror or error}"})
+            # Once: a disk that is full stays so, and every few seconds would repeat it.
             self._warned = True
 
     def seconds(self) -> float:
@@ -317,6 +329,7 @@ class _Progress:
 
     def measures(self) -> dict[str, Any]:
         _, wanted, lost, squared, arrived = np.asarray(self._samples, np.float64).T
+        # A step may want no update at all, such as one whose gradients are all zero.
         shares = [[int(row[0]), row[2] / row[1]] for row in self._samples if row[1]]
         return {
             "lost_updates": float(lost.sum() / wanted.sum()) if wanted.any() else None,
@@ -330,6 +343,7 @@ class _Progress:
 def _sampled(step: int, steps: int) -> bool:
     """Whether the step is one of SAMPLES spread evenly over the run (all of them in a shorter one)."""
     count = min(SAMPLES, steps)
+    # In integers: no rounding decides which steps are counted.
     return step * count // steps != (step - 1) * count // steps
 
 

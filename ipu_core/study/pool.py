@@ -21,7 +21,7 @@ from ipu_core.errors import refusal_in_words
 
 
 class WorkerDied(RuntimeError):
-    """The process that did something ended before it was done."""
+    """A worker process ended before its task was done."""
 
 
 class Processes(Executor):
@@ -50,12 +50,13 @@ class Processes(Executor):
         self._over = False
 
     def start(self) -> None:
-        """Starts all of them: what the system refuses is known before there is anything to lose.
+        """Starts all processes, so that what the system refuses is found before there is anything to lose.
 
         Raises:
             OSError: too few files may be open, there are no semaphores or no more processes.
         """
         with self._refused():
+            # In the pool's threads, which block SIGINT: a process inherits that from the thread that starts it.
             for hired in [self._threads.submit(self._hire) for _ in range(self._count)]:
                 hired.result()
 
@@ -80,12 +81,14 @@ class Processes(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # After an exception, Ctrl-C among them, nobody waits for what is under way.
         if kind is not None:
             self.terminate_workers()
         self.shutdown()
 
     def _do(self, call: Callable[[], Any]) -> Any:
         with self._lock:
+            # A thread may have waited for the lock while everything was ended: it must not start a process anew.
             if self._over:
                 raise CancelledError
             worker = self._idle.pop() if self._idle else self._hired()
@@ -118,7 +121,7 @@ class Processes(Executor):
 
 
 class _Worker:
-    """A process and the pool that it is all of.
+    """A process, the only one of its standard pool.
 
     Raises:
         OSError: the system does not let it be started.
@@ -129,6 +132,7 @@ class _Worker:
         try:
             self.pool = ProcessPoolExecutor(1, self._context, _end_with_parent)
         except (OSError, NotImplementedError) as error:
+            # Every other failure of a pool's start is that of its semaphores, and ends in an OSError without a path.
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 raise
             raise OSError(f"this system gives no semaphores, which need a /dev/shm ({error})") from error
@@ -144,25 +148,27 @@ class _Worker:
         self.living = False
         process = self._context.process
         if process is not None:
+            # shutdown alone waits for what the process is doing.
             process.terminate()
         self.pool.shutdown()
         return None if process is None else process.exitcode
 
 
 class _Watched(SpawnContext):
-    """A context that knows the last process started in it, which a pool does not tell."""
+    """A context that keeps the last process started in it; a pool does not tell its exit code."""
 
     process: SpawnProcess | None = None
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
+        # The exit code is what tells a crash from a kill for want of memory.
         self.process = SpawnProcess(*args, **kwargs)
         return self.process
 
 
 def _track() -> None:
-    """Starts what clears up behind processes; not by their threads: it lets Ctrl-C pass in the one that starts it.
+    """Starts the resource tracker from this thread: starting it unblocks SIGINT in the thread that does so.
 
-    It does not hear of Ctrl-C and SIGTERM; that of SIGHUP, which a terminal sends the whole group, is done here.
+    The tracker ignores SIGINT and SIGTERM by itself; SIGHUP, which a terminal sends the whole group, is blocked here.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
@@ -172,7 +178,7 @@ def _track() -> None:
 
 
 def _ignore_interrupts() -> None:
-    """Processes started by a thread that does not hear of Ctrl-C do not hear of it from their first instruction on.
+    """Blocks SIGINT in this thread: the processes that it starts inherit that from their first instruction on.
 
     Without it a worker that is still importing when a terminal interrupts the whole group prints a traceback.
     """
@@ -183,7 +189,9 @@ def _end_with_parent() -> None:
     def follow() -> None:
         parent = parent_process()
         if parent is not None:
+            # A parent that is killed tells nobody: its pipe ends, and a worker would go on for hours.
             wait([parent.sentinel])
+            # Not sys.exit, which in a thread ends the thread alone.
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -15,12 +15,12 @@ Payload = dict[str, Any]
 
 
 class Abandoned(RuntimeError):
-    """Nobody listens any more: the leader of the study was interrupted or is dead, and the work has no taker."""
+    """Nobody reads the pipe any more: the process that leads the study was interrupted or is dead."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Where the worker of an item tells how far it is. On a machine without this pipe it tells nobody.
+    """The pipe through which the worker of an item reports. On a machine without this pipe reports are dropped.
 
     Attributes:
         path: of the pipe.
@@ -34,6 +34,7 @@ class Wire:
     def opened(self) -> Iterator["Sender"]:
         """The worker's end."""
         try:
+            # Non-blocking: opening fails where nobody reads, and a full pipe must not hold up the training.
             pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             yield Sender(self.item, None)
@@ -45,7 +46,7 @@ class Wire:
 
 
 class Sender:
-    """Tells what a work reports.
+    """Sends reports through the pipe.
 
     Attributes:
         told: how many reports.
@@ -58,7 +59,7 @@ class Sender:
         self.unsaid: list[Payload] = []
 
     def __call__(self, payload: Payload) -> None:
-        """Tells one thing.
+        """Sends one report.
 
         Raises:
             Abandoned: who listened at first does so no longer.
@@ -89,19 +90,21 @@ def listening(tell: Callable[[int, Payload], None]) -> Iterator[str]:
         os.mkfifo(path, 0o600)
         pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which waits for no writer
         own = os.open(path, os.O_WRONLY)  # so that the pipe does not end with its first writer
+        # Opened without blocking, but read with: the reading thread sleeps until there is a report.
         os.set_blocking(pipe, True)
         thread = threading.Thread(target=_read, args=(pipe, tell), daemon=True)
         thread.start()
         try:
             yield str(path)
         finally:
+            # Closing would not end the thread: workers may hold the pipe open still.
             os.write(own, b"\n")
             thread.join()
             os.close(own)
 
 
 def _read(pipe: int, tell: Callable[[int, Payload], None]) -> None:
-    """Until an empty line."""
+    """Reads reports until an empty line."""
     with os.fdopen(pipe, encoding="ascii") as lines:
         for line in lines:
             if line == "\n":

@@ -93,7 +93,9 @@ class Study:
             for name, record in self.records.items():
                 file = point_file(store.folder, "watch", name)
                 record.save(file)
+                # Before the results, as a run does: after a kill no finished point has files without a checksum.
                 store.keep([file])
+            # Only where points are added: an Execution that trained nothing of the folder is not said.
             if made.keys() - held.keys():
                 store.trained_by(*self.executions)
             for point, result in made.items():
@@ -117,6 +119,7 @@ class Study:
                 self.plot().save(draft)
         except OSError as error:
             unwritten["convergence.png"] = refusal_in_words(error)
+        # matplotlib is an extra: a study without it has its results and table.
         except ImportError as error:
             unwritten["convergence.png"] = str(error)
         return unwritten
@@ -125,6 +128,7 @@ class Study:
         """Takes up a finished or failed point."""
         if event.kind == "done":
             self.results.append(event.payload)
+            # A Record is no JSON value: it must not stay in what is written as a line.
             if (record := event.payload.pop(RECORD, None)) is not None:
                 self.records[str(event.item)] = record
         elif event.kind == "failed":

@@ -78,9 +78,11 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
     """
     listed, again, heard, said = list(items), set[int](), Counter[int](), set[str]()
     waiting: dict[int, Future[Outcome]] = {}
+    # One queue for reports and ends: `listen` is called in this thread only, by one event after another.
     told: SimpleQueue[tuple[int, Future[Outcome] | dict[str, Any]]] = SimpleQueue()
 
     def begin(number: int, path: str) -> None:
+        # A submission may fail at once where an executor has broken: the other items still get their ends.
         waiting[number] = _submitted(executor, work, listed[number], Wire(path, number), threads)
         waiting[number].add_done_callback(lambda future: told.put((number, future)))
 
@@ -93,12 +95,14 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
                 item = listed[number]
                 if isinstance(news, dict):
                     heard[number] += 1
+                    # Each worker warns for itself; the user needs it once.
                     if not (SHARED in news and news["warning"] in said):
                         listen(_reported(item, news))
                     if SHARED in news:
                         said.add(news["warning"])
                 elif (error := _error(news)) is None and heard[number] < news.result().told:
                     told.put((number, news))  # its last reports are still on their way: they come first
+                # Once: an item that needs too much memory would kill every new process too.
                 elif isinstance(error, WorkerDied) and number not in again:
                     again.add(number)
                     listen(_reported(item, {"warning": f"{error}: it is begun again"}))
@@ -121,7 +125,7 @@ def _submitted(executor: Executor, work: Work, item: Any, wire: Wire, threads: i
 
 
 def _tell(item: Any, future: Future[Outcome], listen: Listen) -> None:
-    """Says how an item ended, after what it could not say itself."""
+    """Passes on how an item ended, after the warnings that did not come through the pipe."""
     error = _error(future)
     if error is not None:
         listen(Event(item, "failed", {"error": _in_words(error)}))
@@ -133,12 +137,12 @@ def _tell(item: Any, future: Future[Outcome], listen: Listen) -> None:
 
 
 def _error(future: Future[Outcome]) -> BaseException | None:
-    """What kept an executor from doing an item."""
+    """The error of an item that the executor did not finish; None if it did."""
     return RuntimeError("its executor has given it up") if future.cancelled() else future.exception()
 
 
 def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:
-    """What a worker does."""
+    """Does one item in a worker; its reports go through the wire."""
     with wire.opened() as report, _warnings_told(report):
         kind, payload = _attempt(work, item, report, threads)
         return Outcome(kind, payload, report.told, report.unsaid)
@@ -146,7 +150,8 @@ def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:
 
 @contextmanager
 def _warnings_told(report: Report) -> Iterator[None]:
-    """What Python warns of in a process of its own, where nobody would see it, is reported."""
+    """Reports Python's warnings in a worker process, where nobody would see them."""
+    # catch_warnings changes the whole process: not beside other threads, and not in the user's own.
     if parent_process() is None or threading.current_thread() is not threading.main_thread():
         yield  # it is shown where all warnings of that process are
         return
@@ -176,11 +181,12 @@ def _reported(item: Any, payload: dict[str, Any]) -> Event:
 
 
 def _in_words(error: BaseException) -> str:
-    """One line; errors that are not ours to word are called by their kind as well."""
+    """An error in one line; with its class where its message is not one of lowprec's."""
     if isinstance(error, OSError):
         return refusal_in_words(error) or type(error).__name__
     text, kind = (str(error).splitlines() or [""])[0], type(error).__name__
     if not text:
         return kind
+    # Their messages are sentences here. A KeyError's is a bare key, which says nothing without its kind.
     ours = isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
     return text if ours else f"{kind}: {text}"

@@ -29,9 +29,9 @@ MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual n
 USUAL: Mapping[str, Mapping[str, Any]] = {
     "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"}
 }
-"""What a model is trained with if nobody says, where that is not `Settings`' own."""
+"""Defaults of a model's training where they differ from those of `Settings`."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
-"""Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
+"""Default learning rates of unit-scaled models, whose weights begin with deviation 1."""
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
@@ -88,6 +88,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches"):
             check_count(name, getattr(self, name))
+        # The rate is fed in float32: a smaller one would be 0.
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         check_name("model", self.model, MODELS)
@@ -107,7 +108,7 @@ class Settings:
         return self._values(problem)[0]
 
     def execution(self) -> Execution:
-        """Where they are made."""
+        """Where the points are trained."""
         return self._values()[1]
 
     def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
@@ -147,7 +148,7 @@ class Settings:
         return self.layers
 
     def record(self, data: Dataset | Text) -> dict[str, Any]:
-        """What is trained, as JSON values: what must agree for a study to be resumed, besides how that is done.
+        """Model, data and batch size as JSON values: these and the recipe must agree for a study to be resumed.
 
         Data count by name and contents, wherever their file lies.
         """
@@ -170,7 +171,7 @@ class Point:
 
     @classmethod
     def of(cls, result: Mapping[str, Any]) -> Self:
-        """Of which a result is."""
+        """The point of a result."""
         return cls(str(result["precision"]), int(result["seed"]))
 
     def __str__(self) -> str:
@@ -190,8 +191,9 @@ def check_count(name: str, value: int, most: float = math.inf) -> int:
 
 
 def lacking(target: Target, precision: Precision) -> str | None:
-    """What a chip's tiles lack for the products of a precision, whose rules are not looked at; None: nothing."""
+    """Why a chip's tiles cannot multiply in a precision (its rules left aside); None: they can."""
     scaling = precision.scaling
+    # Where products cast their operands, the casts are what the unit has to multiply.
     formats = (precision.operands, precision.gradients) if scaling is None else (scaling.forward, scaling.backward)
     for each in formats:
         if isinstance(each, BlockFormat):

@@ -57,6 +57,7 @@ class Store:
     ) -> None:  # fmt: skip
         self.folder = Path(folder)
         basis = {"lowprec": lowprec.__version__, "settings": settings, "accumulations": accumulations or {}}
+        # As it will be read back: JSON turns tuples into lists and number keys into text.
         self._basis = json.loads(json.dumps(basis))
         self.digest = digest(self._basis)
         self._files: dict[str, str] = {}
@@ -91,7 +92,7 @@ class Store:
         raise TypeError("a Store holds its folder's lock and cannot be copied or pickled: open another one")
 
     def close(self) -> None:
-        """Gives the folder free; removes the checkpoint folder if nothing is left in it but drafts of a kill."""
+        """Unlocks the folder; removes the checkpoint folder if it holds nothing but drafts of a killed process."""
         self._sweep_checkpoints()
         os.close(self._file)
         with contextlib.suppress(OSError):
@@ -111,10 +112,12 @@ class Store:
         line = _sealed(body) + b"\n"
         before = os.fstat(self._file).st_size
         try:
+            # A full disk takes a part and raises nothing.
             if os.write(self._file, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / RESULTS))
             os.fsync(self._file)
         except OSError:
+            # Half a line would make the next one unreadable.
             os.ftruncate(self._file, before)
             raise
 
@@ -130,10 +133,11 @@ class Store:
 
     def checkpoint(self, point: str) -> Path:
         """Where the unfinished state of a point is kept."""
+        # The digest in the name: a checkpoint of other settings is never taken up.
         return self.folder / CHECKPOINTS / file_name(f"{point} {self.digest[:12]}")
 
     def sweep(self, finished: Iterable[str], wanted: Container[Path]) -> None:
-        """Removes the state of finished points, which a kill may leave beside their results, but for wanted ones."""
+        """Removes the checkpoints of finished points, which a kill may leave, except those that tasks go on from."""
         for path in map(self.checkpoint, finished):
             if path not in wanted:
                 path.unlink(missing_ok=True)
@@ -151,7 +155,7 @@ class Store:
             self._write_manifest()
 
     def trained_by(self, *executions: str) -> None:
-        """Keeps where points are trained, in words, beside where others were; from here on the folder holds a study."""
+        """Adds where points are trained, in words, to the manifest; from here on the folder holds a study."""
         self._untouched = False
         if new := [words for words in executions if words not in self.executions]:
             self.executions = (*self.executions, *new)
@@ -160,6 +164,7 @@ class Store:
 
     def inspect(self) -> None:
         """Looks for damaged files of finished points."""
+        # A file that is gone is not damaged: it is just made again.
         self.damaged = {
             name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
         }
@@ -170,6 +175,7 @@ class Store:
 
     def set_aside(self, file: Path) -> None:
         """Gives a damaged file another name, so that it can be made again."""
+        # Renamed, not removed: what is in it may be all that there is.
         file.replace(file.with_name(f"{file.name}.damaged"))
         self.damaged.discard(file.name)
 
@@ -181,12 +187,14 @@ class Store:
             self._write_manifest()
 
     def _withdraw(self) -> None:
-        """Leaves no study in a folder that held none before, where what is asked for is refused before any training."""
+        """Removes the manifest of a new folder whose study was refused before any training."""
+        # Not where a point has a checkpoint: without the manifest that training could not go on.
         if self._untouched and not self._unfinished():
             (self.folder / MANIFEST).unlink(missing_ok=True)
 
     def _unfinished(self) -> bool:
         """Whether there are points that go on from a checkpoint."""
+        # Drafts begin with a dot, and are nothing that can be gone on from.
         return any((self.folder / CHECKPOINTS).glob("[!.]*"))
 
     def _sweep_checkpoints(self) -> None:
@@ -199,6 +207,7 @@ class Store:
 
     def _lock(self) -> None:
         try:
+            # Freed by the system when the process dies: a killed study never locks its folder for good.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ValueError(
@@ -208,9 +217,11 @@ class Store:
     def _adopt(self) -> None:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
         finished = os.fstat(self._file).st_size > 0
+        # Also without a finished point: a folder belongs to its study from the first moment.
         if finished or self._unfinished() or (self.folder / MANIFEST).exists():
             held = read_manifest(self.folder)
             found = in_names_of(held.basis, self._basis)
+            # 1 and 1.0 are one setting.
             if canonical(found) != canonical(self._basis):
                 begun = self._unfinished() or any(self.folder.glob("results-*.jsonl"))  # of fewer steps
                 way = f", no point of it is finished: {'go on with it' if begun else 'remove it'}, "
@@ -241,6 +252,7 @@ class Store:
     def _mend(self) -> None:
         """Cuts off a last line that a kill left unfinished: its point is simply run again."""
         data = (self.folder / RESULTS).read_bytes()
+        # Behind a torn line the next result would be a part of it.
         whole = data.rfind(b"\n") + 1
         if whole != len(data):
             os.truncate(self._file, whole)
@@ -257,6 +269,7 @@ def open_store(
         force: Where the folder holds another study, take the first beside it (NAME-2, NAME-3, ...) that holds none or
             this one. What is there stays as it is.
     """
+    # '.' and '..' have no name that a number can be put behind.
     first = Path(folder) if Path(folder).name.strip(".") else Path(folder).resolve()
     place, number = Path(folder), 1
     while True:
@@ -280,11 +293,13 @@ def read_results(folder: str | Path) -> list[Result]:
     path = Path(folder) / RESULTS
     if not path.is_file():
         raise ValueError(f"no results: {path} does not exist")
+    # The last piece is empty, or a line that is still being written.
     *lines, _ = path.read_bytes().split(b"\n")
     study = digest(read_manifest(folder).basis) if lines else ""
     results: dict[tuple[str, int], Result] = {}
     for number, line in enumerate(lines, 1):
         body = line.rpartition(SEAL)[0] + b"}"
+        # Sealed again and compared, not parsed: what follows may then trust the JSON.
         if _sealed(body) != line:
             raise OtherStudy(f"{path}, line {number}, is damaged: remove the line, or {ELSEWHERE}")
         result = json.loads(body)
@@ -296,7 +311,8 @@ def read_results(folder: str | Path) -> list[Result]:
 
 
 def agree(one: Result, other: Result) -> bool:
-    """Whether two results of a point say the same in all that both of them say, but for the time and where they ran."""
+    """Whether two results of a point are equal in the fields that both have, but for time, study and machine."""
+    # Of older results some fields are missing, and figures of a machine decide no bit.
     names = (one.keys() & other.keys()) - {"seconds", "study", *MACHINE}
     other = in_names_of(other, one) if "accumulations" in names else other
     first, second = ({name: _finite(result[name]) for name in names} for result in (one, other))

@@ -63,6 +63,7 @@ def spread(values: Iterable[float | None]) -> Spread:
     present = [value for value in values if value is not None]
     if not present:
         return Spread(math.nan, math.nan)
+    # np.std of an infinity warns and gives NaN.
     several = len(present) > 1 and all(map(math.isfinite, present))
     deviation = float(np.std(present, ddof=1)) if several else math.nan
     return Spread(float(np.mean(present)), deviation)
@@ -85,7 +86,8 @@ def measure_names(results: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Text with an escape in place of what UTF-8 has not: half a surrogate pair, as of a file's name in other bytes."""
+    """Text in which what UTF-8 cannot encode is escaped: surrogates, as of a file's name that is not UTF-8."""
+    # Such a name could be neither printed nor written, which would show after the training.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -113,8 +115,9 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
 
 
 def _common(group: Sequence[dict[str, Any]], figure: str) -> Any:
-    """A figure of the machine, which is the same for every seed that ran on one."""
+    """A figure of the modelled machine that all seeds share; None where they ran on several, or on none."""
     found = {result[figure] for result in group if figure in result}
+    # Seeds that ran on two machines have no common time.
     return found.pop() if len(found) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""What is left to do of a study's folder: points without a result, files that are wanted, steps beyond the last."""
+"""The tasks left in a study's folder: points without a result, files that are wanted, steps beyond the last."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class Task:
         Raises:
             ValueError: in words.
         """
+        # A cluster's workers have installations of their own: other bits would stand in the study unseen.
         for what, there, here in (("lowprec", self.version, lowprec.__version__), ("data", self.data, data)):
             if there != here:
                 raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
@@ -67,7 +68,8 @@ class Task:
         return [Path(path) for path in (self.parameters, self.state, watched) if path is not None]
 
     def lacks(self, store: Store, steps: int | None) -> list[Path]:
-        """Of its files those that the folder has not, or not whole, after so many steps; None: it may end at any."""
+        """Its files that are missing, damaged or have too few looks for `steps`; None: the run may end at any step."""
+        # A whole file may still lack looks: a disk that was full ended them and not the run.
         return [path for path in self.files if not store.whole(path) or not self._complete(path, steps)]
 
     def _complete(self, path: Path, steps: int | None) -> bool:
@@ -100,12 +102,13 @@ def missing(
         )
         if not task.again or task.lacks(store, steps):
             tasks.append(task)
+    # Before the training, with what is written last.
     check_writable(store.folder, [*SHOWN, *(path.name for task in tasks for path in task.files)])
     return tasks
 
 
 def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int | None) -> list[str]:
-    """Makes room for what the tasks write: their damaged files are set aside.
+    """Renames damaged files that the tasks write again, and forgets the checksums of all that they write.
 
     Args:
         store: Of the study, inspected.
@@ -131,12 +134,13 @@ def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int
         if task.again:
             lacking = [path.name.partition("-")[0] for path in task.lacks(store, steps)]
             said.append(f"{task} is trained again: its result is here, {LACKS[lacking[0]]} not")
+    # A kill while they are written would leave files that differ from their checksums, and look damaged.
     store.forget(path for task in tasks for path in task.files)
     return said
 
 
 def records(store: Store) -> dict[str, Record]:
-    """What was watched of the points that a folder holds, where it is what was written and not empty (a full disk)."""
+    """The records of a folder's finished points, without damaged and empty ones (a full disk leaves these)."""
     points = map(Point.of, store.results())
     paths = {str(point): point_file(store.folder, "watch", point) for point in points}
     found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
@@ -165,6 +169,7 @@ def make_longer(
         return 0
     before, wanted = held["settings"].get("steps"), settings["steps"]
     here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
+    # A schedule that depends on the number of steps is in the settings, so it differs here by itself.
     if canonical(in_names_of(held, here)) != canonical(here) or not before < wanted:
         return 0
     with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
@@ -180,12 +185,13 @@ def make_longer(
             return 0
         if states:  # where there are none, a kill came between the two
             os.replace(folder / RESULTS, aside[RESULTS])
+        # Last: a kill before it leaves a folder that the same command sets aside once more.
         os.replace(folder / MANIFEST, aside[MANIFEST])
     return int(before)
 
 
 def take_up(store: Store, points: list[Point]) -> None:
-    """Puts the states of a shorter training where its points go on from."""
+    """Copies the end states of a shorter training to the checkpoints from which its points go on."""
     done = {str(Point.of(result)) for result in store.results()}
     for point in points:
         end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))

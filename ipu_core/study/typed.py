@@ -1,4 +1,4 @@
-"""Options of the command line as they are typed, and what they mean: what is no such value is refused in a line."""
+"""Parsers for the options of the command line; a wrong value is refused in one line."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def read_schedule(spec: str, lr: float, steps: int) -> float | Schedule:
         case "cosine":
             made = Cosine(lr, rest, end)
         case "piecewise":
+            # The steps are those of the training; behind a warm-up a schedule counts from its own start.
             made = Piecewise(lr, tuple((int(step) - int(warm), factor) for step, factor in given.items()))
         case _:
             made = Polynomial(lr, end, rest, given.get("power", 1.0 if name == "linear" else 2.0))
@@ -99,7 +100,9 @@ def _group(spec: str) -> Group:
 
 def _plain(field: dataclasses.Field[Any]) -> bool:
     """Whether a field is a number or truth value that the command line may give."""
+    # The annotations are text, since the modules have `from __future__ import annotations`.
     kinds = str(field.type).replace(" ", "").split("|")
+    # A field of any other type, such as `exclude`, is a function and cannot be typed.
     return field.name not in SAID_ELSEWHERE and set(kinds) <= {"float", "bool", "None"}
 
 
@@ -129,6 +132,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
         ValueError: the text is not two or more integers from 1 to WIDEST.
     """
     parts = [part.strip() for part in text.replace(",", "-").split("-")]
+    # Cut before int(): Python refuses to read more than 4,300 digits.
     if len(parts) < 2 or not all(part.isdecimal() and 0 < int(part[:20]) <= WIDEST for part in parts):
         allowed = f"two or more positive widths such as 64-256-256-10, none beyond {WIDEST:,}"
         raise ValueError(f"layers must be {allowed}, not {text!r}")

@@ -1,4 +1,4 @@
-"""What a training loop is given, checked where it comes in: refusals that say what was given and what is allowed."""
+"""Checks of a training loop's arguments: errors say what was given and what is allowed."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from lowprec.checks import by_number, shown
 
 
 def check_loss_function(loss: Any) -> None:
-    """Raises TypeError for what is no function."""
+    """Raises TypeError if `loss` cannot be called."""
     if not callable(loss):
         raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises TypeError for what is no optimizer."""
+    """Raises TypeError if `optimizer` is a class, or lacks `init` or `update`."""
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
 
 
 def check_orders(accumulations: Any) -> Orders | None:
-    """Orders of sums without formats, which are a precision's; raises TypeError for what says none."""
+    """The given orders of sums, their formats set to float32. Raises TypeError for what is no order of a sum."""
     if accumulations is None:
         return None
     given = by_number("accumulations", accumulations, Accumulation)
+    # The precision says the formats of sums. Kept here, they would decide no bit and still change the digest.
     return Orders({number: order.with_types(FLOAT32) for number, order in given.items()})
 
 
@@ -72,9 +73,11 @@ def check_forward(forward: Any, batch: Any) -> None:
 
 def _check_no_list(what: str, name: str, leaf: Any) -> None:
     """Refuses a number in a list within a list, or in a list of parameters: an array was meant."""
+    # np.float64 is a float too, but an array scalar is no number of a list.
     if not isinstance(leaf, int | float) or isinstance(leaf, np.generic):
         return
     places = name.split(".")
+    # A number at the top of a batch, as in (x, 0.5), is an input of its own; parameters have no such place.
     if places[-1].isdecimal() and (what == "params" or len(places) > 1):
         raise TypeError(
             f"{what}: {name} is the number {leaf!r} in a list, and lists are read as nested "
@@ -93,7 +96,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_one_number(value: Any) -> None:
-    """Refuses what a loss gives where that is not one number which something that is traced goes into."""
+    """Refuses a loss whose result is not one number that depends on a traced value."""
     if isinstance(value, tuple | list | dict):
         raise TypeError(
             f"loss must give one number, not a {type(value).__name__} of {len(value)}; what a model carries beside "
@@ -104,6 +107,7 @@ def check_one_number(value: Any) -> None:
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> int:
+    # bool is an int in Python: True would pass for 1.
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {shown(value)}")
     return int(value)
@@ -115,7 +119,7 @@ def is_real(value: Any) -> bool:
 
 
 def check_random(random: Any) -> str | HardwareRandom:
-    """The name of a generator, or how the tiles' start.
+    """The name of a generator, or a `HardwareRandom` with the start of the tiles' generators.
 
     Raises:
         ValueError: an unknown name, or another seed than two words.
@@ -125,6 +129,7 @@ def check_random(random: Any) -> str | HardwareRandom:
         if len(random.seed) != 2:
             raise ValueError(f"random: a seed has two 32-bit words, not {tuple(random.seed)}")
         random.state(1, 1)  # refuses words that are none
+        # A tuple, whatever was given: a Training is hashable.
         return replace(random, seed=(random.seed[0], random.seed[1]))
     if not isinstance(random, str):
         raise TypeError(f"random must be {' or '.join(GENERATORS)} or a HardwareRandom, not {random!r}")
@@ -134,7 +139,7 @@ def check_random(random: Any) -> str | HardwareRandom:
 
 
 def check_share(recompute: Any) -> bool | float:
-    """What `recompute` says: whether all that is cheap is made again, or a share of the memory to come down to."""
+    """`recompute` as checked: whether every cheap forward value is recomputed, or the share of the peak to reach."""
     if isinstance(recompute, bool | np.bool_):
         return bool(recompute)
     if not isinstance(recompute, float | np.floating) or not 0 < recompute < 1:
@@ -146,10 +151,10 @@ def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:
     """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format.
 
     Args:
-        name: Its own in the batch.
-        leaf: It.
-        wanted: As which it was traced.
-        classes: Of the loss whose labels it holds; 0: it holds none.
+        name: The array's name in the batch.
+        leaf: The array.
+        wanted: The shape and format it was traced with.
+        classes: How many classes the loss has whose labels it holds; 0: it holds no labels.
     """
     try:
         given = as_array(leaf)
@@ -160,8 +165,10 @@ def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:
     except (ValueError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"array {name} of the batch: {error}") from None
+    # The cast wraps wider integers: a number beyond 2^31 would become another one.
     if array.dtype == np.int32 and not np.array_equal(array, given):
         raise ValueError(f"array {name} of the batch holds numbers that are no 32-bit integers")
+    # one_hot makes a row of zeros of such a label: the loss would be finite, and wrong.
     if classes and array.size and array.view(np.uint32).max() >= classes:  # which negative ones are too
         held = f"labels from {array.min()} to {array.max()}"
         raise ValueError(f"array {name} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")

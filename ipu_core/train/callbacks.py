@@ -1,4 +1,4 @@
-"""What a training loop calls after each step: evaluation, early stop, checkpoints, or any function of one's own."""
+"""Callbacks of a training loop: evaluation, early stopping, checkpoints, or any function of your own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Callback = Callable[[Any, float], Any]
-"""Called with the loop and the loss of the step just done; what it gives, if it is true, ends the run."""
+"""Called with the loop and the loss of the step just done; a true result ends the run."""
 
 
 @runtime_checkable
@@ -35,7 +35,8 @@ class Stateful(Protocol):
 
 
 def due(loop: TrainLoop, every: int) -> bool:
-    """Whether a multiple of so many steps is among those since callbacks were called before."""
+    """Whether the steps since the callbacks were last called hold a multiple of `every`."""
+    # One call of the machine may do several steps. `step % every == 0` would miss a multiple that lies within the call.
     return loop.step % every < loop.called
 
 
@@ -78,6 +79,7 @@ class Evaluate:
             ValueError: it is none that `state` gave.
         """
         try:
+            # JSON made lists of the tuples. int() of a masked element raises MaskError, which is no ValueError.
             self.history = [(int(step), dict(measures)) for step, measures in state]
         except (TypeError, ValueError, np.ma.MaskError):
             raise ValueError(f"a history is [(steps, measures by name), ..], not {shown(state)}") from None
@@ -124,10 +126,12 @@ class EarlyStop:
 
     def __call__(self, loop: TrainLoop, loss: float) -> bool:
         """Whether the run is over."""
+        # Called after every step, but each measurement counts once towards the patience.
         if len(self._evaluate.history) == self._seen:
             return False
         self._seen = len(self._evaluate.history)
         value = self._value()
+        # False for NaN, which so counts as no better value.
         if self._sign * value < self._sign * self.best[0] - self._least:
             self.best, self._without = (value, loop.step), 0
         else:

@@ -51,11 +51,12 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file, which takes its place where the context ends well and goes where it does not.
+    """The path of a draft beside a file. It replaces the file if the context ends well, and is removed if not.
 
     The draft is on the disk before it takes the place, and the folder's new entry when the context has ended: a power
     cut leaves either the old file or the new one, whole.
     """
+    # The process id, since two processes may write the same file; the dot hides drafts from a glob for checkpoints.
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         yield draft
@@ -63,6 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(draft, path)
         with contextlib.suppress(OSError):  # some file systems cannot
             sync(path.parent)
+    # BaseException: an interrupt leaves no draft either.
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -85,6 +87,7 @@ def sweep(folder: Path, own: re.Pattern[str]) -> None:
         own: The names of the files whose drafts they are: those of others stay.
     """
     for path in folder.glob(".*.draft"):
+        # Drafts of other programs stay, and a folder that has such a name must not end a study.
         draft = DRAFT.fullmatch(path.name)
         if draft is not None and own.fullmatch(draft[1]) and path.is_file():
             path.unlink(missing_ok=True)
@@ -110,12 +113,15 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
 
 def _write_npz(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
     kinds = {name: array.dtype.name for name, array in arrays.items()}
+    # The prefix keeps names apart from _META, and from "file", which is an argument of np.savez.
     plain = {f"a/{name}": as_codes(array) for name, array in arrays.items()}
     text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
+    # As bytes: NumPy would store a str with four bytes a character.
     np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
 
 
 def _read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    # No pickle: one in a checkpoint runs whatever code its author put there.
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         head = json.loads(archive[_META].tobytes())
         arrays = {name: archive[f"a/{name}"].view(dtype_of(kind)) for name, kind in head["dtypes"].items()}
@@ -123,7 +129,7 @@ def _read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def write_tensors(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
-    """Writes the safetensors format, which other programs read; of arrays what it has no name for as unsigned integers.
+    """Writes the safetensors format, which other programs read; dtypes without a name there as unsigned integers.
 
     The metadata hold the dtypes, the values, and a SHA-256 over all, which the format lacks.
 
@@ -149,12 +155,15 @@ def read_tensors(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, An
         tensors = dict(package.deserialize(data))
     except package.SafetensorError as error:
         raise ValueError(str(error)) from error
+    # deserialize gives tensors alone; the metadata are read from the header: 8 bytes of length, then JSON.
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
     head = json.loads(header["lowprec"])
     arrays = {}
     for name, kind in head["dtypes"].items():
+        # A bytearray, so that the array is writable, as those of an .npz are.
         flat = np.frombuffer(bytearray(tensors[name]["data"]), dtype_of(kind))
         arrays[name] = flat.reshape(tensors[name]["shape"])
+    # The format has no checksum of its own: a flipped bit in a tensor would be loaded as it is.
     if tensors.keys() != arrays.keys() or header["sha256"] != _digest(header["lowprec"], arrays):
         raise ValueError("its checksum is not that of its contents")
     return arrays, head["meta"]
@@ -167,14 +176,16 @@ def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     total = hashlib.sha256(text.encode())
     for name, array in arrays.items():
+        # The shape too: two tensors of the same bytes in other shapes are different ones.
         total.update(f"{name}{array.shape}".encode())
         total.update(array.tobytes())
     return total.hexdigest()
 
 
 def as_codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, its elements as unsigned integers of their bits where its dtype is none of NumPy's."""
+    """The array; where its dtype is not one of NumPy's, its bits as unsigned integers."""
     array = np.asarray(array)
+    # isbuiltin is 2 for ml_dtypes: np.save writes those as raw bytes that np.load cannot give a type to.
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 

@@ -1,4 +1,4 @@
-"""What a training loop says of itself: how far it is, what it holds, how each of its sums is made, at what cost."""
+"""The read-only part of a training loop: steps done, parameters, losses of precision, orders of sums, costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lowprec.statistics import UpdateCount
 
 
 class Reports:
-    """All that can be asked of a loop without changing it."""
+    """The properties and methods of a `TrainLoop` that do not change it."""
 
     training: Training
     execution: Execution
@@ -87,7 +87,7 @@ class Reports:
 
     @property
     def watched(self) -> Record | None:
-        """What was seen so far of a run that is watched; printed, its ten worst values."""
+        """The record of a watched run so far; it prints its ten worst values. None: not watched."""
         return None if self._stepper.watching is None else self._stepper.watching.record
 
     def __str__(self) -> str:
@@ -103,6 +103,7 @@ class Reports:
         ]
         if self.loss_scale is not None:
             lines.append(f"  loss scale {self.loss_scale:g}, {len(self.skipped)} steps skipped")
+            # The last one alone: a scale that begins far too large skips many steps in a row.
             lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
         if training.draws_on_tiles:
             lines.append(f"  random bits of the tiles' workers, {read_random(training.random, self.key)}")
@@ -121,11 +122,12 @@ class Reports:
 
     @in_default_state
     def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it.
+        """Counts which weight updates the next step would lose and keep, without doing that step.
 
         It is computed directly, with random bits of the key whichever the run takes.
         """
         counter = UpdateCounter()
+        # Only these are told to the counter: a chain of elementwise equations elsewhere stays one pass.
         updates = frozenset(equation.number for equation in equations_of(self.block) if equation.role == "update")
         self._stepper.rehearse(batch, counter, updates)
         return counter.total
@@ -137,7 +139,7 @@ class Reports:
         return {equation.name: (equation, order) for equation, order in made}
 
     def precision_table(self, width: int = WIDTH) -> Table:
-        """What every equation of the step has: its name, role, operation, formats, sums, rounding and source line.
+        """A table of the step's equations: name, formats, format of partial sums, rounding and source line.
 
         Args:
             width: characters of a line; long names are shortened to fit.

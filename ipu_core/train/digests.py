@@ -1,4 +1,4 @@
-"""Values as JSON that says what they are and not where they lie: equal values, equal words, in every process."""
+"""Values described as JSON by their contents, never by addresses: equal values give equal JSON in every process."""
 
 import dataclasses
 import functools
@@ -17,10 +17,10 @@ SHORT = 16  # hexadecimal digits of a hash inside a description
 
 @runtime_checkable
 class Described(Protocol):
-    """An object that says itself what it is."""
+    """An object with a description of its own for digests."""
 
     def description(self) -> Any:
-        """JSON values, or what becomes such."""
+        """What decides results, as JSON values or as anything that `described` takes."""
 
 
 def digest(value: Any) -> str:
@@ -44,6 +44,7 @@ def canonical(value: Any) -> Any:
         return {name: canonical(item) for name, item in value.items()}
     if isinstance(value, list):
         return [canonical(item) for item in value]
+    # 1, 1.0 and True are equal, but JSON writes them apart: equal options would have other digests.
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     return value
@@ -52,6 +53,7 @@ def canonical(value: Any) -> Any:
 def _described(value: Any, above: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    # An object that holds itself would recurse for ever.
     if id(value) in above:
         return "itself"
     inner = functools.partial(_described, above=(*above, id(value)))
@@ -67,6 +69,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
         case list() | tuple() | np.ndarray():
             return [inner(item) for item in value]
         case set() | frozenset():
+            # Strings hash differently in each process, so the order of a set does too.
             return sorted(map(inner, value), key=json.dumps)
         case functools.partial():
             return {"partial": inner(value.func), "of": inner(value.args), "with": inner(value.keywords)}
@@ -74,12 +77,14 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             return {"method": inner(value.__func__), "of": inner(value.__self__)}
         case FunctionType():
             return _function(value, inner)
+    # Before the fields: an object's own words leave out what does not decide a bit.
     if isinstance(value, Described):
         return inner(value.description())
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
         return inner(np.asarray(value))
     if name := getattr(value, "__qualname__", getattr(value, "__name__", None)):
         return str(name)  # a class, a built-in function, a module
+    # Not vars(): those would hold what an instance has cached too.
     if dataclasses.is_dataclass(value):
         fields: Mapping[str, Any] = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif hasattr(value, "__dict__"):
@@ -111,7 +116,8 @@ def _filled(cell: Any) -> bool:
 
 
 def _code(code: CodeType) -> list[Any]:
-    """What a function does, without the lines and the file it stands in."""
+    """A code object's instructions, names and constants, without its lines and file."""
+    # co_consts holds nested code objects, whose repr has an address, a file and a line.
     return [code.co_code.hex(), code.co_names, code.co_varnames, [_constant(item) for item in code.co_consts]]
 
 

@@ -1,4 +1,4 @@
-"""The keywords that are the fields of a `Training` and an `Execution`, typed once; the signature of who takes them."""
+"""The fields of `Training` and `Execution` as typed keywords, and signatures for the calls that take them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _Required:
-    """In a signature, the default of a keyword that has none where no `training` is given."""
+    """In a signature, the default of a keyword that is required unless `training` is given."""
 
     def __repr__(self) -> str:
         return "<required without training>"
@@ -55,15 +55,15 @@ class _Machine(TypedDict, total=False):
 
 
 class ArithmeticOptions(_SharedArithmetic, _Precision, total=False):
-    """What an `Arithmetic` is made of."""
+    """The keywords of `Arithmetic`."""
 
 
 class TrainingOptions(_SharedTraining, _Precision, total=False):
-    """What a `Training` is made of."""
+    """The keywords of `Training`."""
 
 
 class ExecutionOptions(_Machine, total=False):
-    """What an `Execution` is made of."""
+    """The keywords of `Execution`."""
 
     streamed: str | Sequence[str]
     overlap: bool
@@ -85,11 +85,11 @@ class LoopOptions(TrainingOptions, ExecutionOptions, total=False):
 
 
 def takes(options: type, *values: Any) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Gives a function of ``**options: Unpack[...]`` its whole signature, for help() and whoever asks for it.
+    """Decorates a function of ``**options: Unpack[...]`` with a signature that names every option, as help() shows it.
 
     Args:
         options: The TypedDict.
-        values: The dataclasses whose fields they are, or instances of them, with the defaults.
+        values: The dataclasses that have the options as fields, or instances of them; the defaults are theirs.
     """
     wanted = inspect.get_annotations(options)
     usual = {
@@ -106,7 +106,9 @@ def takes(options: type, *values: Any) -> Callable[[Callable[Parameters, Result]
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
+            # None stands for the default too, and the repr of a Target or control would fill help().
             default=None if is_dataclass(default) else default,
+            # A TypedDict keeps its annotations as ForwardRefs; help() shows their text.
             annotation=getattr(annotation, "__forward_arg__", annotation),
         )
 

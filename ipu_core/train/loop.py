@@ -37,7 +37,7 @@ from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
 
 Resumed = tuple[int, dict[str, Any]]
-"""The step of a checkpoint that was taken up, and where its run was then."""
+"""The step of a checkpoint that was loaded, and the state of its run."""
 AS_MADE = frozenset(
     ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
 )  # to set one would change what is said and not what is done
@@ -105,6 +105,7 @@ class TrainLoop(Reports):
         check_loss_function(loss)
         training, execution = options_of(training, execution, **options)
         if told := foreign(training, execution):
+            # 3: the caller's line lies behind the wrapper of in_default_state.
             warnings.warn(told, OtherOrders, stacklevel=3)
         prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
         watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
@@ -127,7 +128,7 @@ class TrainLoop(Reports):
 
     @classmethod
     def _of(cls, stepper: Stepper, to_torch: Any, resumed: Resumed | None) -> Self:
-        """A loop that goes on with a training which is under way."""
+        """A loop on the present state of a stepper."""
         made = cls.__new__(cls)
         made._begin(stepper, to_torch, resumed)
         return made
@@ -149,6 +150,7 @@ class TrainLoop(Reports):
         """
         own = self._stepper
         prepared, state = in_precision(own.prepared, own.state, Precision.parse(precision))
+        # Not watched: a record is of the values of one typed step, and this is another.
         return self._of(Stepper(prepared, state, cause=own.cause), self._to_torch, self._resumed)
 
     def next_step(self, batch: Any) -> tuple[list[Any], Key]:
@@ -158,6 +160,7 @@ class TrainLoop(Reports):
 
     def __copy__(self) -> Self:
         own = self._stepper
+        # A record of its own: the loop and its copy would else write their looks into one.
         stepper = Stepper(own.prepared, own.state, copy.copy(own.watching), own.cause)
         return self._of(stepper, copy.copy(self._to_torch), self._resumed)
 
@@ -177,6 +180,7 @@ class TrainLoop(Reports):
         with self.whole_steps():
             (loss,) = self._stepper.train([batch])
         self.called = 1  # a callback called by hand is due by this step alone
+        # The step is done whatever is said of it: NotFinite leaves the loop behind this step.
         words, ends = self._stepper.news(known)
         if ends:
             raise NotFinite(words)
@@ -229,7 +233,7 @@ class TrainLoop(Reports):
 
     @property
     def state(self) -> State:
-        """A copy of all that a step changes, as a value."""
+        """A copy of everything that a step changes: parameters, moments, loss scale, steps done, generators."""
         return self._stepper.state
 
     def resume(self, state: State) -> None:
@@ -255,11 +259,11 @@ class TrainLoop(Reports):
         return self.state.arrays()
 
     def history(self) -> dict[str, Any]:
-        """What happened so far, as JSON for a checkpoint: steps skipped, and a loss that was not finite."""
+        """Steps skipped, and the first loss that was not finite, as JSON for a checkpoint."""
         return self._stepper.steps.history()
 
     def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
-        """Takes up arrays by name as those after `step` steps, and the `history` of then.
+        """Sets the state to arrays by name, as after `step` steps, and to the `history` of that time.
 
         They may be of any run, or changed: names, shapes and dtypes are all that is looked at, where `resume` and
         `load` also ask whose they are.
@@ -298,6 +302,7 @@ class TrainLoop(Reports):
         """
         arrays, meta = checkpoint.load(path)
         planned = self._stepper.prepared.planned
+        # Version 0.1.0 hashed the same step in its own spelling.
         if meta.get("traced step") == planned.older_digest:
             meta["traced step"] = planned.digest
         check_identity(str(path), meta, {"key": repr(self.key), **self._stepper.identity})
@@ -305,14 +310,15 @@ class TrainLoop(Reports):
         self._resumed = self.step, meta.get("run") or {}
 
     def _kept(self) -> dict[str, Any]:
-        """What the run of a checkpoint left to the next one, if that begins where it was."""
+        """The state of a checkpoint's run, if the next run begins at the checkpoint's step; else {}."""
         step, run = self._resumed or (self.step, {})
+        # Steps done since by `train` have left the checkpoint's place in the batches behind.
         return run if step == self.step else {}
 
     @in_default_state
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
-        """What a forward function makes of inputs with the parameters after the steps done: the first prediction of a
-        `Predictor` in the loop's precision, control and key, which is traced anew in every call.
+        """Runs a forward function with the present parameters: the first prediction of a `Predictor` with the loop's
+        precision, control and key. It is traced anew in every call.
 
         Args:
             forward: (params, inputs) -> arrays, traceable; of a model with a state (params, state, inputs) -> such.
@@ -324,6 +330,7 @@ class TrainLoop(Reports):
         Raises:
             TypeError, ValueError: as `Predictor`.
         """
+        # The same bits, and no plan of the tiles for a function that is run once.
         predicted = replace(self.execution, engine="direct")
         made = Predictor(
             forward, self.params, inputs, training=self.training, execution=predicted, key=self.key,

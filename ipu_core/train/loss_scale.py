@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 
+# Gradients are multiplied by the reciprocal of the scale, which of smaller scales float32 may not hold.
 LEAST = float(np.finfo(np.float32).tiny)
 
 
@@ -45,6 +46,7 @@ class LossScale:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float | np.number):
                 raise TypeError(f"LossScale: {name} must be a number, not {value!r}")
+            # A factor at an end of its range would never change the scale, or send it to 0 at once.
             open_low = name.endswith("_factor")
             if not (low < value < high if open_low else low <= value < high):
                 raise ValueError(f"LossScale: {name} must lie between {low:g} and {high:g}, not {value!r}")
@@ -67,7 +69,7 @@ class Skipped(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A loss scale under way.
+    """The loss scale of a training at one step.
 
     Attributes:
         policy: how it changes; None: it does not.
@@ -101,8 +103,10 @@ class Scale(NamedTuple):
         if self.policy is None:
             return self
         if skipped:
+            # Never 0: every gradient would be NaN from then on, and every step skipped. Good steps count anew.
             smaller = max(float(self.value) * self.policy.backoff_factor, LEAST)
             return self._replace(value=np.float32(smaller), good=0)
+        # This good step counts too: without the 1 the scale grows a step late.
         if self.good + 1 < self.policy.growth_interval:
             return self._replace(good=self.good + 1)
         larger = float(self.value) * self.policy.growth_factor
@@ -110,16 +114,17 @@ class Scale(NamedTuple):
         return self._replace(value=np.float32(larger) if fits else self.value, good=0)
 
     def arrays(self) -> dict[str, Array]:
-        """What a checkpoint holds of it."""
+        """The scale and its good steps, as arrays for a checkpoint."""
         return {"loss_scale.value": np.array(self.value, np.float32), "loss_scale.good": np.array(self.good, np.int64)}
 
     def restored(self, arrays: dict[str, Array]) -> Scale:
-        """The scale that a checkpoint held; takes its entries out.
+        """The scale in a checkpoint's arrays, from which its entries are removed.
 
         Raises:
             ValueError: one that never is, or another than this where this does not change.
         """
         value, good = (arrays.pop(f"loss_scale.{name}") for name in ("value", "good"))
+        # Taken up in silence, a checkpoint's fixed scale would stand against the one in the loop's options.
         if self.policy is None and value != self.value:
             raise ValueError(f"the loss scale is {self.value:g} in every step, not {value:g}")
         if not LEAST <= value < math.inf or good < 0:

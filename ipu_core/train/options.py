@@ -50,7 +50,7 @@ Bits = TypeVar("Bits", bound="Arithmetic")
 
 @dataclass(frozen=True, init=False, kw_only=True)
 class Arithmetic:
-    """What decides the bits of a traced function, such as a model's scores, besides its arguments and key.
+    """Everything that decides the bits of a traced function, such as a model's scores, besides arguments and key.
 
     Attributes:
         precision: A `Precision`; its name is taken too.
@@ -76,11 +76,12 @@ class Arithmetic:
         if not isinstance(control, FloatingPointControl):
             raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
         OrderRule(self.family, self.adder, self.order)
+        # The precision alone says whether halves round stochastically: equal bits, equal Trainings.
         _keep(self, precision=precision, control=replace(control, esr=precision.stochastic))
 
     @property
     def rule(self) -> OrderRule:
-        """Which gives the order of every sum that nobody states."""
+        """The rule that gives the order of every sum for which no order is stated."""
         return OrderRule(self.family, self.adder, self.order)
 
 
@@ -128,6 +129,7 @@ class Training(Arithmetic):
         _keep(
             self,
             micro_batches=check_integer("micro_batches", self.micro_batches, least=1),
+            # "automatic" and LossScale() become one value, so that they compare and hash alike.
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
             accumulations=check_orders(self.accumulations),
@@ -138,7 +140,7 @@ class Training(Arithmetic):
 
     @property
     def draws_on_tiles(self) -> bool:
-        """Whether the random bits are those of the tiles' generators, and so the placement's."""
+        """Whether the tiles' generators draw the random bits, which then depend on the placement."""
         return self.random != "philox"
 
     def record(self) -> dict[str, Any]:
@@ -148,9 +150,11 @@ class Training(Arithmetic):
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
+        # Two names may stand for the same fields, and these decide every bit.
         del own["precision"]["name"]
         if self.accumulations is not None:
             own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
+        # esr repeats what the precision says.
         own["control"] = {name: on for name, on in vars(self.control).items() if name != "esr"}
         words: dict[str, Any] = described(own)
         return words
@@ -284,6 +288,7 @@ class Execution:
         return "; ".join([first, *_unusual(self, told)])
 
 
+# Behind the classes, whose fields have the defaults that the signatures show.
 takes(ArithmeticOptions, Arithmetic)(Arithmetic.__init__)
 takes(TrainingOptions, Training)(Training.__init__)
 takes(ExecutionOptions, Execution)(Execution.__init__)
@@ -292,7 +297,7 @@ takes(ExecutionOptions, Execution)(Execution.__init__)
 def options_of(
     training: Training | None = None, execution: Execution | None = None, **options: Unpack[LoopOptions]
 ) -> tuple[Training, Execution]:
-    """The two values that a call was given as such, or by keywords; `target` fills figures, family and adder.
+    """The Training and Execution of a call, each given as a value or by its keywords.
 
     Raises:
         TypeError: an unknown keyword; one beside the value that it is a field of; no optimizer or precision.
@@ -300,6 +305,7 @@ def options_of(
     """
     places = [field.name for field in fields(Execution)]
     training, execution = _parsed(Training, training, execution, dict(options), Execution(), places)
+    # What follows is wrong in no field alone, so that neither value can refuse it.
     if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
         raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
     if training.draws_on_tiles and execution.engine != "tiles":
@@ -315,7 +321,7 @@ def options_of(
 def prediction_of(
     training: Arithmetic | None, execution: Execution | None, usual: Execution, **options: Unpack[PredictionOptions]
 ) -> tuple[Arithmetic, Execution]:
-    """As `options_of`, of a call that predicts, and runs as usual where nobody says."""
+    """As `options_of`, for a call that predicts; `usual` is the Execution where none is given."""
     return _parsed(Arithmetic, training, execution, dict(options), usual, ["engine", "target"])
 
 
@@ -327,7 +333,7 @@ def _parsed(
     usual: Execution,
     places: Sequence[str],
 ) -> tuple[Bits, Execution]:
-    """What decides the bits, and where they are made, of which these keywords are taken."""
+    """The value of `kind` and the Execution that a call got, each given whole or by its keywords."""
     own = [field.name for field in fields(kind)]
     _refuse_unknown(given, (*own, *places))
     for what, there, wanted, names in (("training", value, kind, own), ("execution", execution, Execution, places)):
@@ -339,6 +345,7 @@ def _parsed(
                 f"{what}=dataclasses.replace({what}, {twice[0]}=...) changes it"
             )
     if value is None:
+        # A family or adder that is given by its own keyword wins over the target's.
         decided = {name: given[name] for name in given if name in own}
         if "target" in given:
             chip = _target(given["target"])
@@ -350,8 +357,9 @@ def _parsed(
 
 
 def foreign(training: Arithmetic, execution: Execution) -> str:
-    """What is to be said of a chip that runs another one's orders of sums, with the way out; "": it runs its own."""
+    """The warning for a chip that runs the orders of sums of another family or adder; "": it runs its own orders."""
     own, chip = OrderRule.of(execution.target), execution.target
+    # Orders that are given by number are the same on every chip.
     pinned = isinstance(training, Training) and training.accumulations is not None
     if pinned or (own.family, own.adder) == (training.family, training.adder):
         return ""
@@ -371,12 +379,14 @@ def named(optimizer: Optimizer) -> str:
 
 def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:
     """Sets and checks the fields of a value that is made."""
+    # Written out, since a generated __init__ has no **options that type checkers read as a TypedDict.
     there = {field.name: field.default for field in fields(value)}
     _refuse_unknown(given, tuple(there))
     for name, usual in there.items():
         chosen = given.get(name, usual)
         if chosen is MISSING:
             raise TypeError(f"{name} is missing: {type(value).__name__}({name}=...), or the keyword of that name")
+        # The dataclasses are frozen.
         object.__setattr__(value, name, chosen)
     value.__post_init__()
 
@@ -397,6 +407,6 @@ def _target(spec: Target | str | None) -> Target:
 
 
 def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:
-    """The words of those fields that are not as they are if nobody says."""
+    """The words of those fields that differ from their defaults."""
     usual = {field.name: field.default for field in fields(value)}
     return [words for name, words in told.items() if words and getattr(value, name) != usual[name]]

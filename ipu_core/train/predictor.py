@@ -37,7 +37,7 @@ EVALUATION = 2**32
 """Folded into a key (of a study: the key) for the random bits of predictions, beyond every step of a training run."""
 
 USUAL = Execution(engine="direct")
-"""Where a prediction is made if nobody says."""
+"""Where a prediction runs by default."""
 
 
 class Predictor:
@@ -99,23 +99,27 @@ class Predictor:
 
         scores = in_units(function, self.precision)
 
+        # The state is handed through as in a training step: it stays where it lies, and only batches are fed.
         def forward(state: Any, given: Any) -> tuple[Any, Any]:
             return state, scores(*state, given)
 
         ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
         names = paths(flatten(params)[1])
+        # The trace names them by their place in a tuple, which no rule of a precision knows.
         ideal = name_parameters(ideal, dict(zip(ideal.inputs, names, strict=False)))
         if whole:
             check_names(self.precision.rules, ideal, names)
         typed = self.precision.apply(replace(ideal, carried=0), whole=False)  # what is carried are no amaxes
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._batch_inputs = BatchInputs(self.block, batch, numbers=0)
+        # By the Training's rule, not the chip's, and the widths of the typed step: as training adds, so do predictions.
         orders = choose_accumulations(ideal, arithmetic.rule, typed)
         self._runner = Runner(self.block, chip, orders, control, execution.engine)
         self.write(params, model_state)
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
         """The state's types: weights in the precision's format, what the model carries in float32."""
+        # By name: a rule may keep some weights wide, and these must not be rounded here.
         own = [_kind(x, self.precision.weights_of(name)) for name, x in named(params)]
         weights = unflatten(flatten(params)[1], own)
         return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
@@ -158,7 +162,7 @@ class Predictor:
 
 
 def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRule, key: Key, *arguments: Any) -> Any:
-    """What a part of a trained model gives for arrays in their own formats, with the orders of sums of a rule."""
+    """Runs a function of a trained model once on arrays in their own formats, with the orders of sums of a rule."""
     ideal = trace(function, *arguments)
     typed = precision.apply(ideal, whole=False)
     orders = choose_accumulations(ideal, rule, typed)

@@ -1,4 +1,4 @@
-"""What runs a step: prepared once, with the state that it goes on from, and the bill of the tiles."""
+"""Runs a typed step on one of the engines: prepared calls, the state between steps, and the tiles' bill."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Runner:
             self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)
 
     def _prepare(self) -> None:
+        # Calls are bound to the addresses of arrays: a copy or an unpickled runner has to prepare its own.
         self._machine: Machine | None = None
         if self._vertices:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
@@ -80,7 +81,7 @@ class Runner:
 
     @cached_property
     def executable(self) -> Executable:
-        """The step on whole arrays; beside vertices only where somebody looks into it."""
+        """The step on whole arrays. Where vertices run it is made only for observers."""
         return Executable(self._block, self._accumulations, self._control)
 
     @property
@@ -101,7 +102,7 @@ class Runner:
 
     @property
     def observed(self) -> list[Array]:
-        """Where the leaves of the state lie, as they are before the step, while an observer is told of it."""
+        """The leaves of the state in memory; while an observer is called they still hold the values before the step."""
         return self.executable.held
 
     def read(self) -> list[Array]:
@@ -119,19 +120,20 @@ class Runner:
         return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
 
     def draw_on(self, drawn: Mapping[str, Array]) -> None:
-        """Goes on from what `drawn` was."""
+        """Sets the tiles' generators to a state that `drawn` gave."""
         if self._random is not None and self._machine is not None:
             self._machine.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
     def feed(
         self, inputs: Sequence[Any], key: Key, observer: Observer | None = None, among: frozenset[int] | None = None
     ) -> list[Array]:
-        """One step: updates the state, gives the outputs that are none.
+        """One step: updates the state, gives the outputs that are not part of it.
 
         An observer is told of the equations of the numbers in `among`; where vertices run, of a step on whole arrays
         beside them, with random bits of the key.
         """
         if self._machine is not None:
+            # Vertices work on parts of arrays: there is no whole one that an observer could be shown.
             if observer is not None:
                 self.rehearse(inputs, key, observer, among)
             return self._machine.feed(inputs, key)
@@ -145,6 +147,7 @@ class Runner:
         self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int] | None = None
     ) -> None:
         """Tells an observer of these equations of the next step on whole arrays, without doing it."""
+        # The executable updates the state where it lies, so it is put back. A machine's state lies elsewhere.
         state = self.read()
         try:
             self.executable.run([*state, *inputs], key, observer, among)

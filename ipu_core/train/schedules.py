@@ -17,6 +17,7 @@ Schedule = Callable[[int], float]
 
 def _check_rates(name: str, *rates: float) -> None:
     for rate in rates:
+        # So written NaN is refused too: every comparison with it is false.
         if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
             raise ValueError(f"{name}: a rate, factor or power must be a finite number of at least 0, not {rate!r}")
 
@@ -37,7 +38,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """From `start` to `end` within `steps`, the distance left to a power; then `end`. Power 1 is a straight line.
+    """end + (start - end) * (1 - step/steps)^power within `steps`, then `end`. Power 1 is a straight line.
 
     Raises:
         ValueError: a rate or a number of steps out of range.
@@ -54,6 +55,7 @@ class Polynomial:
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""
+        # min: the rate stays at `end` for every later step.
         left = 1 - min(step, self.steps) / self.steps
         return self.end + (self.start - self.end) * math.pow(left, self.power)
 
@@ -82,7 +84,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A rate that is multiplied by a factor from each of some steps on.
+    """A rate that is multiplied by a factor at each of the given steps, from there on.
 
     Attributes:
         start: the rate before the first of them.
@@ -99,6 +101,7 @@ class Piecewise:
         for pair in listed("Piecewise: factors", self.factors):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TypeError(f"Piecewise: factors must be (step, factor) pairs such as (100, 0.1), not {pair!r}")
+            # NaN as a step is never reached: the first rate would stay for ever, in silence.
             check_integer("Piecewise: a step", pair[0])
         _check_rates("Piecewise", self.start, *(factor for _, factor in self.factors))
 
@@ -127,6 +130,7 @@ class WarmUp:
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""
+        # The schedule behind the warm-up begins at its own step 0: it has not gone on meanwhile.
         if step >= self.steps:
             return self.then(step - self.steps)
         return self.start + (self.then(0) - self.start) * step / self.steps

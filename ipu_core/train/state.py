@@ -1,4 +1,4 @@
-"""The state of a training as a value: arrays by name, the steps done, and what tells whose it is."""
+"""The state of a training as a value: arrays by name, the steps done, and the identity of the training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lowprec.checks import entries, expect, shown
 
 
 class Steps(NamedTuple):
-    """The steps of a training that are done: what is known of them beside the arrays.
+    """The steps that a training has done: key, count, loss scale, skipped steps and the first loss not finite.
 
     Attributes:
         key: Of the run; step i rounds with key.fold_in(i).
@@ -35,10 +35,11 @@ class Steps(NamedTuple):
     not_finite: tuple[int, float] | None = None
 
     def after(self, loss: float, overflowed: tuple[str, ...] | None) -> Steps:
-        """Those with one more, that had this loss, and these gradients not to be trusted; None: nobody looked."""
+        """The steps after one more with this loss and these overflowed gradients; None: gradients were not checked."""
         scale, skipped, not_finite = self.scale, self.skipped, self.not_finite
         if not math.isfinite(loss) and not_finite is None:
             not_finite = self.step, loss
+        # Where no step is guarded nothing was looked at, and a scale must not grow for it.
         if scale is not None and overflowed is not None:
             if overflowed:
                 skipped = (*skipped, Skipped(self.step, float(scale.value), overflowed))
@@ -56,10 +57,10 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that a training step changes, at rest: `replace` of dataclasses makes another.
+    """Everything that a training step changes, as a value; `dataclasses.replace` makes changed ones.
 
     Attributes:
-        steps: Those done, with the key and the loss scale.
+        steps: The steps done, with the key and the loss scale.
         leaves: Parameters, the optimizer's arrays and what the model carries, by dotted name.
         identity: What decides the bits of the steps whose state it is, in words by name: the precision, the traced step
             with its orders of sums, its constants, the loss scale, the control. Another training does not resume it.
@@ -77,7 +78,7 @@ class State:
         return own if self.steps.scale is None else own | self.steps.scale.arrays()
 
     def restored(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> State:
-        """The state of another time, of which `arrays` and `history` tell, after so many steps.
+        """The state after `step` steps, made of its `arrays` and its `history`.
 
         Raises:
             TypeError: no arrays by name; masked elements.
@@ -86,7 +87,9 @@ class State:
         """
         check_integer("step", step)
         expect(Mapping, arrays=arrays)
+        # Without a history the arrays are another run's weights: what this training has skipped stays known.
         skipped, not_finite = self.steps[-2:] if history is None else _happened(history)
+        # Checkpoints of 0.1.0 spell some names otherwise.
         names, scale = respelled(arrays, "the arrays of a state"), self.steps.scale
         arrays = {names[name]: whole_array(array) for name, array in arrays.items()}
         _check_alike(arrays, self.arrays())
@@ -110,16 +113,18 @@ class State:
         expect(Steps, **{"state.steps": steps})
         expect(Key, **{"state.steps.key": steps.key})
         expect(Mapping, **{"state.leaves": state.leaves, "state.drawn": state.drawn})
+        # With the state's own key, since a state brings its key along; the tiles' generators start from it.
         check_identity("the state", state.identity, identity(steps.key))
         given, own = (None if each.scale is None else each.scale.policy for each in (steps, self.steps))
         if given != own:
             raise ValueError(f"the state's loss scale changes as {given} says, this training's as {own}")
         made = self.restored(state.arrays(), steps.step, steps.history())
+        # Else later steps would draw the bits of the key that this training had before.
         return State(made.steps._replace(key=steps.key), made.leaves, made.identity, made.drawn)
 
 
 def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
-    """What tells trainings apart that have the same state; a learning rate and the order of equations may change.
+    """What two trainings must share to go on from one state; learning rate and order of equations may differ.
 
     Args:
         planned: The step; the order of its equations counts where tiles draw.
@@ -141,16 +146,16 @@ WORDS = {
     "traced step": "another traced step: another loss, optimizer, shape, order of sums or setting of the loop",
     "constants": "other constants: numbers or arrays that the loss or the optimizer holds",
 }
-"""What is said of hashes that differ."""
+"""In words, what differs where these hashes do."""
 
 
 def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) -> None:
-    """Refuses what is of another training.
+    """Refuses a state or checkpoint of another training.
 
     Args:
-        what: It, for the message.
-        given: Its identity, among other things perhaps.
-        own: That of the training which shall take it up.
+        what: What is checked, for the message.
+        given: The identity it was saved with; other entries are ignored.
+        own: The identity of the training that is to go on from it.
 
     Raises:
         ValueError: they differ, but for the name of a precision.
@@ -161,6 +166,7 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
             continue  # which older files do not say
         other = str(given.get(name))
         if name == "precision":
+            # The words of a precision are its name and what it does. A name decides no bit, so it may be another.
             (called, _, does), (calls, _, do) = other.partition(":"), mine.partition(":")
             other, mine = (does, do) if does == do else (other, mine) if called == calls else (called, calls)
         if other != mine:

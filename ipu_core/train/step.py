@@ -1,4 +1,4 @@
-"""A training step: a function of state, batch and learning rate, its Block, and that planned, ready to be run."""
+"""A training step: the function of state, batch and learning rate, its traced Block, and the planned step."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
 
 
 def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
-    """What an optimizer makes of parameters and state, in float32 and written as weights are, whoever wrote it.
+    """The parameters and state after an optimizer's update, in float32; weights are written by `write` in any case.
 
     Raises:
         ValueError: new parameters that are not nested as the old ones, or of other shapes.
@@ -102,6 +102,7 @@ def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: 
         names = ", ".join(paths(tree))
         raise ValueError(f"{own} must give (parameters, state), parameters nested as it got them: {names}")
     results = []
+    # Shapes are compared by hand: broadcasting would accept a wrong one and change the parameter's.
     for name, w, x in zip(paths(tree), old_leaves, new_leaves, strict=True):
         if shape_of(x) != shape_of(w):
             raise ValueError(f"{own} gives {name} the shape {shape_of(x)}, it has {shape_of(w)}")
@@ -111,15 +112,18 @@ def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: 
 
 
 def _written(w: Value, x: Value) -> Value:
-    """A new weight by the one equation that rounds it: itself where that made it, else w + (x - w)."""
+    """The new weight `x` written by `write`: x itself if `write` made it, else w + (x - w)."""
     if isinstance(x, Traced) and x.builder.role_of(x.node) == "update":
         return x
+    # Every weight is written by one such equation: there a precision rounds, and there lost updates are counted.
     return write(w, w, 0.0) if x is w else write(w, elementwise("subtract", x, w), 1.0)
 
 
 def _unscaled(gradients: Any, loss_scale: Value) -> Any:
     with scope(loss_scale, role="optimizer"):
+        # One division a step, not one an element; exact where the scale is a power of two, as automatic ones are.
         inverse = apply("reciprocal", loss_scale)
+    # The guard finds what it has to check by this family.
     return _each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimizer", family=UNSCALE)
 
 
@@ -137,6 +141,7 @@ def _mean_of_micro_batches(
         share = None
         if running_mean:
             with scope(totals, role="optimizer"):
+                # Counted in the loop itself: an iteration does not know its number.
                 new["parts"] = totals["parts"] + 1.0
                 share = apply("reciprocal", new["parts"])
         return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
@@ -154,7 +159,7 @@ def _mean_of_micro_batches(
 
 
 def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
-    """The sum of gradients, or their running mean in which a new one has a share."""
+    """The sum of gradients; or, with a share, their running mean: old + share * (new - old)."""
 
     def one(old: Value, fresh: Value) -> Value:
         if share is None:
@@ -177,7 +182,7 @@ def _each_gradient(
 
 
 def _part(batch: Any, count: int) -> Any:
-    """The first of so many equal parts of a batch, along the first axis of its arrays.
+    """The first of `count` equal parts of a batch, cut along the first axis of its arrays.
 
     Raises:
         ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
@@ -189,6 +194,7 @@ def _part(batch: Any, count: int) -> Any:
         shape = np.shape(x)
         if not shape:
             raise ValueError(f"a number without axes cannot be cut into {count} micro-batches")
+        # Parts of unequal size would weigh their rows unequally in the mean of gradients.
         if shape[0] % count:
             raise ValueError(f"{shape[0]} rows cannot be cut into {count} equal micro-batches")
         return np.asarray(x)[: shape[0] // count]
@@ -236,7 +242,7 @@ def step_block(
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step that is ready to be run: typed, guarded, in order, with the order of each of its sums.
+    """A step ready to run: typed, guarded, its equations ordered, with the order of each of its sums.
 
     Attributes:
         ideal: As it was traced, in float32.
@@ -275,8 +281,10 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
         cast(value, var.type.format)  # refuses what float32 lacks
     if execution.engine == "tiles":
         check_room(block, target)
+    # By the Training's rule, not the target's, so that another chip runs the same orders to the same bits.
     given = training.accumulations
     chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
+    # The digest leaves out where and in which order equations run, so that a checkpoint goes on elsewhere.
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
@@ -286,7 +294,7 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
 
 
 def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accumulation]:
-    """The orders in the types of a Block's equations, by the numbers of all its sums.
+    """The order of each sum of a Block by equation number, in the types of that equation.
 
     Raises:
         ValueError: an order for what is no sum.
@@ -299,6 +307,7 @@ def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accum
 
 def _constants(block: Block) -> str:
     """A hash of the numbers and arrays in the equations."""
+    # A Block's text has numbers by 8 digits and arrays by shape: two losses may differ in what that leaves out.
     numbers = [float(x.value) for e in equations_of(block) for x in e.inputs if isinstance(x, Literal)]
     total = hashlib.sha256(repr(numbers).encode())
     for array in block.constants.values():
@@ -314,19 +323,20 @@ def _formats(block: Block) -> Iterator[FloatFormat]:
 
 
 def _ordered(traced: Block, execution: Execution) -> Block:
-    """The equations in the order in which they run, with what is made again for the gradients."""
+    """The equations in the order in which they run, with forward values recomputed where the Execution asks for it."""
     target, recompute = execution.target, execution.recompute
 
     def order(block: Block) -> Block:
         return scheduled(block, target) if execution.reorder else block
 
+    # Recomputation comes before the order, which so counts the memory of what is made again.
     if isinstance(recompute, bool):
         return order(recomputed(traced) if recompute else traced)
     return recomputed_share(traced, target, recompute, order)
 
 
 def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:
-    """How the tiles' generators start; None: the bits are the key's.
+    """The start of the tiles' generators; None: random bits come from the key.
 
     Args:
         random: "philox" (the key's); "hardware": the tiles' own, seeded with the key's 64 bits; or how they start.
@@ -351,6 +361,7 @@ def check_hardware_random(block: Block) -> None:
 
 def _refusal(equation: Equation) -> str:
     """Why the tiles' generators cannot round an equation's results; "" if they can."""
+    # float32 is where results are before they are rounded, so it needs no random bits.
     formats = {equation.output.type.format, equation.arithmetic.accumulate or FLOAT32} - {FLOAT32}
     if formats - {FLOAT16}:
         return f"rounds to {', '.join(map(format_name, formats - {FLOAT16}))}, the hardware only to float16"

@@ -1,4 +1,4 @@
-"""A training under way: steps, each done whole or not at all, from what is prepared once."""
+"""The steps of a training, each done whole or not at all, on a step that is prepared once."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from ipu_core.train.units import loss_in_units
 from lowprec import Key
 from lowprec.processor import in_default_state
 
+# SIGTERM and SIGHUP have handlers on the command line, which would else leave a loop in the middle of a step.
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Hold:
-    """Lets a Ctrl-C that comes within ``with hold:`` wait for its end, where it means what it meant before.
+    """Delays a Ctrl-C that comes within ``with hold:`` to the end of that block, where its usual handler is called.
 
     So do SIGTERM and SIGHUP where a Python function handles them. It does so while it is `installed`, which takes
     longer than a small step. Only the main thread hears of signals; elsewhere this does nothing.
@@ -52,6 +53,7 @@ class Hold:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Listens to the signals within the context."""
+        # Python refuses to set handlers elsewhere.
         if self._installed or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -77,6 +79,7 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self._busy = False
         if self._came and self._meant:
+            # Forgotten first: handlers raise, and one Ctrl-C would come again after every later step.
             number, frame = self._came[0]
             self._came.clear()
             self._meant[number](number, frame)
@@ -90,12 +93,12 @@ class Hold:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a training never changes: its planned step, and how the state and each step's inputs are brought to it.
+    """The constant part of a training: its planned step, the state's structure and what converts batches.
 
     Attributes:
         planned: The step.
         tree: How the state's leaves are nested.
-        batch_inputs: What it takes of each batch.
+        batch_inputs: Converts a batch to inputs of the step.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
@@ -110,7 +113,7 @@ class Prepared:
 
 
 class Stepper:
-    """A training under way: its arrays lie with what runs the steps, and are read where somebody asks for them.
+    """Runs the steps of a training. The state lies in the runner and is copied out only where it is asked for.
 
     Args:
         prepared: What is run.
@@ -148,7 +151,7 @@ class Stepper:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tells it from other trainings."""
+        """What another training must share to take up this one's state; see `identity_of`."""
         return identity_of(self.prepared.planned, self.steps.key)
 
     @property
@@ -160,6 +163,7 @@ class Stepper:
         if (bill := self.runner.bill) is None:
             return None
         count, calls = self.steps.step, self.prepared.planned.execution.steps_per_call
+        # A skipped step takes other cycles, so the account has to be told which were.
         renewed = [not self.steps.skips(step) for step in range(max(0, count - calls), count)]
         return bill.profile(renewed[-1] if renewed else None, sum(renewed) if len(renewed) == calls else None)
 
@@ -178,33 +182,37 @@ class Stepper:
         return self.state.resumed(state, functools.partial(identity_of, self.prepared.planned))
 
     def resume(self, state: State) -> None:
-        """Goes on from a state of this training at another time: what was seen of the steps after it is forgotten."""
+        """Goes on from a state of this training at another time; looks at later steps are dropped from the record."""
         self.put(state)
         if self.watching is not None:
             self.watching.rewind(state.steps.step)
 
     def inputs(self, batch: Any, step: int) -> list[Any]:
-        """What a step takes besides the state."""
+        """The inputs of a step besides the state: batch, learning rate and loss scale."""
         prepared, scale = self.prepared, self.steps.scale
         inputs = [*prepared.batch_inputs(batch), rate_of(prepared.rate, step)]
         return inputs if scale is None else [*inputs, scale.value]
 
     @in_default_state
     def train(self, batches: Sequence[Any]) -> list[float]:
-        """Updates on several batches, in one call if they are as many as one does and none is looked at; the losses."""
+        """One update per batch; gives the losses. It is one call where they are steps_per_call and none is watched."""
         count, first, planned = len(batches), self.steps.step, self.prepared.planned
         if count > 1:
             looked = self.watching is not None and self.watching.due(first, count)
+            # The machine's program does exactly steps_per_call steps, and an observer is told of single ones.
             if count < planned.execution.steps_per_call or looked:
                 return [loss for batch in batches for loss in self.train([batch])]
         given = [self.inputs(batch, first + number) for number, batch in enumerate(batches)]
         before = self.runner.read() if self._stops and self.steps.not_finite is None else None
+        # A single step waits for its end. A trap ends it in the middle, and several in a call are too long to wait for:
+        # these are undone instead, which costs a copy of the state.
         with self._undone() if self._traps or count > 1 else self.hold:
             try:
                 losses = [self._done(outputs) for outputs in self._fed(given)]
             except FloatingPointException as error:
                 where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
                 raise FloatingPointException(f"{where}: {error}") from None
+        # The step is done again to find the equation, and the tiles' generators never draw the same bits twice.
         if before is not None and self.steps.not_finite is not None and not planned.training.draws_on_tiles:
             keys = [self.steps.key.fold_in(first + number) for number in range(count)]
             state = dict(zip(self.names, before, strict=True))
@@ -212,7 +220,7 @@ class Stepper:
         return losses
 
     def news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
-        """What is to be said of a loss that is not finite, if none was known before, and whether to stop there."""
+        """The warning for a first loss that is not finite ("" if none or known before), and whether the run stops."""
         found = self.steps.not_finite
         if found is None or known is not None or self.prepared.on_nonfinite == "ignore":
             return "", False
@@ -226,10 +234,11 @@ class Stepper:
             self.runner.rehearse(inputs, self.steps.key.fold_in(self.steps.step), observer, among)
 
     def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:
-        """What the steps give that take these inputs, one after another."""
+        """The outputs of one step per element of `given`, in order."""
         now = self.steps
         if len(given) > 1:
             return self.runner.feed_many(given, now.key, now.step)
+        # By the step's number: a run that goes on from a checkpoint draws the bits of one that never ended.
         key = now.key.fold_in(now.step)
         if self.watching is None or not self.watching.due(now.step):
             return [self.runner.feed(given[0], key)]
@@ -237,7 +246,7 @@ class Stepper:
             return [self.runner.feed(given[0], key, look, self.watching.equations)]
 
     def _done(self, outputs: Sequence[Array]) -> float:
-        """Keeps what a step that is done says; gives its loss."""
+        """Counts a step that is done, with its overflows; gives its loss."""
         loss = float(outputs[0])
         overflowed = None if self._branch is None else tuple(itertools.compress(self._branch.names, outputs[1]))
         self.steps = self.steps.after(loss, overflowed)
@@ -245,12 +254,13 @@ class Stepper:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
+        """A context that restores the state if its steps end early, by an exception or Ctrl-C."""
         before = self.state
         try:
             yield
         except BaseException:
             with self.hold:
+                # Held: a second Ctrl-C must not leave half of the old state.
                 self.put(before)
             raise
 
@@ -278,6 +288,7 @@ def begun(
     planned = planned_step(ideal, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
+    # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
     prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite))
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
@@ -287,6 +298,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     """The same training in another precision, on the direct engine, see `TrainLoop.in_precision`."""
     planned = prepared.planned
     was, drew = planned.training.precision, planned.training.draws_on_tiles
+    # These fields decide what is traced, not only its types, and nothing is traced again here.
     traced = {name: getattr(was, name) for name in ("unit_scaled", "scaled_state", "store_root", "running_mean")}
     for name, own in traced.items():
         if (other := getattr(precision, name)) != own:
@@ -295,6 +307,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     training = replace(planned.training, precision=precision, random="philox")
     execution = replace(planned.execution, engine="direct")
     if precision != was or drew:
+        # As traced: a search for an order would take its time in every trial of `blame`.
         planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
     planned = replace(planned, training=training, execution=execution)
     nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))

@@ -11,10 +11,10 @@ WIDTH = 80  # characters of a line of a printed table
 class Table:
     """A small table of text that prints in a terminal, in a log and in a notebook.
 
-    Columns that find no place in WIDTH characters are printed in further tables below, behind the left ones.
+    Columns that do not fit into WIDTH characters are printed in further tables below, which repeat the left ones.
 
     Attributes:
-        left: how many of the columns, from the first, begin at one margin; the others end at one.
+        left: how many columns, from the first, are aligned to the left; the others are aligned to the right.
     """
 
     title: str
@@ -41,7 +41,7 @@ class Table:
         return f"<table>{head}{body}</table><p><small>{note}</small></p>"
 
     def _lines(self, cells: Sequence[Sequence[str]], widths: Sequence[int], chosen: Sequence[int]) -> list[str]:
-        """Those columns of all rows, with a rule below their names."""
+        """The lines of a table with these columns, with a rule below their names."""
 
         def line(row: Sequence[str]) -> str:
             placed = (row[i].ljust(widths[i]) if i < self.left else row[i].rjust(widths[i]) for i in chosen)
@@ -51,10 +51,11 @@ class Table:
         return [line(names), "  ".join("-" * widths[i] for i in chosen), *map(line, rows)]
 
     def _folded(self, widths: Sequence[int]) -> list[list[int]]:
-        """The columns of each table of a wide one: the left ones, and as many others as fit beside them."""
+        """The columns of each folded table: the left ones, and as many others as fit beside them."""
         first = list(range(self.left))
         tables = [first]
         for i in range(self.left, len(widths)):
+            # Each table gets one column at least, however wide: one that never fits would else begin tables for ever.
             if tables[-1] != first and sum(widths[k] + 2 for k in tables[-1]) + widths[i] > WIDTH:
                 tables.append(first)
             tables[-1] = [*tables[-1], i]

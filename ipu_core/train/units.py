@@ -17,7 +17,7 @@ FEW = 32  # elements, of which the deviation says nothing
 
 
 def in_units(function: Callable[..., Any], precision: Precision, deviation: float = 1.0) -> Callable[..., Any]:
-    """A loss, or a function that gives a model's scores, as a precision computes it.
+    """A loss or a model's scores with the factors of unit scaling, if the precision asks for them.
 
     Args:
         function: of (parameters, ...); one that `unit_scale` gave stays.
@@ -31,7 +31,7 @@ def in_units(function: Callable[..., Any], precision: Precision, deviation: floa
 
 
 def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -> Callable[..., Any]:
-    """A loss as a precision trains it from these parameters.
+    """The loss with the factors of unit scaling, if the precision asks for them; checks the initial weights then.
 
     Raises:
         ValueError: weights of a loss that gets the factors here whose deviation is not near 1, with what to write.
@@ -41,6 +41,7 @@ def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -
         return loss
     for name, leaf in named(params):
         weight = np.asarray(leaf)
+        # Biases and scales of norms begin at 0 or 1 under unit scaling too.
         if weight.ndim < 2 or weight.size < FEW:
             continue
         size = float(np.sqrt(np.mean(np.square(weight, dtype=np.float64))))
@@ -77,6 +78,7 @@ def mup_groups(loss: UnitScaled, params: Any, *others: Any) -> tuple[Group, ...]
         raise ValueError("mup_groups: the loss must be unit_scale(loss, mup=True), which divides the last product too")
     groups = []
     for name, role in loss.roles(params, *others).items():
+        # Adam's update has size 1 whatever the gradient's: only the rate can make it smaller for wider layers.
         factor = 1.0 if role.kind in ("output", "vector") else role.inputs**-0.5
         if role.branches:
             factor *= role.branches**-0.5
@@ -86,6 +88,6 @@ def mup_groups(loss: UnitScaled, params: Any, *others: Any) -> tuple[Group, ...]
 
 
 def writer_of(loss: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What writes trained parameters back into the module that a loss was captured from; None where it has none."""
+    """The function that writes parameters back into the module a loss was captured from; None if there is none."""
     own = loss.function if isinstance(loss, UnitScaled) else loss
     return getattr(own, "to_torch", None)

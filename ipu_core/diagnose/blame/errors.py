@@ -1,4 +1,4 @@
-"""What one equation loses to its formats: its results beside float64's for the same operands, over some steps."""
+"""The error of one equation: its results against float64's for the same operands, summed over some steps."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Errors:
     not with the value.
 
     Attributes:
-        stochastic: whether the equation rounds so.
-        kept: whether it makes what is kept.
-        signal: of the exact result, or of its increment.
-        error: of what is missing of it.
-        along: missing times exact, which is zero on average where rounding is unbiased.
-        partial: of the part of the error that exact sums, rounded once, would not have.
-        flushed, saturated: of the errors of results that became zero, and of those beyond the largest number.
+        stochastic: whether the equation rounds stochastically.
+        kept: whether its result is kept from step to step.
+        signal: sum of squares of the exact results, or of their increments.
+        error: sum of squares of exact minus computed results.
+        along: sum of error times exact result, which is zero on average where rounding is unbiased.
+        partial: sum of squares of the error that exact sums, rounded once, would not have.
+        flushed, saturated: sums of squares of the errors of results that became zero, and of those that overflowed.
         elements, wanted: how many elements there were, and how many increments count.
         zeros, beyond, lost: how many became zero, were too large or became infinite or NaN, and left what is kept as
             it was; see `lowprec.statistics.underflow` and `lost_updates`.
@@ -72,9 +72,11 @@ class Errors:
         with np.errstate(all="ignore"):
             reference = x if before is None else x - base
             missing = x - y
+            # One product tells whether any element is not finite; the masks below take several passes.
             if not np.isfinite(total := float(np.vdot(missing, missing))):
                 known = np.isfinite(reference)
                 x, reference = np.where(known, x, 0.0), np.where(known, reference, 0.0)
+                # What is not finite in float64 too says nothing. What is infinite in y alone is missing whole.
                 y = np.where(known, y, 0.0)
                 missing = x - np.where(np.isfinite(y), y, 0.0)
                 total = float(np.vdot(missing, missing))
@@ -89,6 +91,7 @@ class Errors:
         self.error += total
         self.along += float(np.vdot(reference, missing))
         if sums:
+            # The cast refuses what float32 lacks; such elements count as overflow anyway.
             partial = np.asarray(cast(np.clip(x, -LARGE, LARGE), fmt), np.float64) - np.where(np.isfinite(y), y, 0.0)
             self.partial += float(np.vdot(partial, partial))
         if flushed.any():
@@ -115,10 +118,11 @@ class Errors:
 
         Args:
             steps: of the run.
-            share: of the squares of the error that is meant.
+            share: the part of the squared error that counts.
         """
         noise = self.size * math.sqrt(share)
         bias = abs(self.along) / self.signal * share if self.signal else float(self.error > 0)
+        # Noise of so many elements has by chance a mean of this size: less than 3 times it is no bias.
         chance = self.size / math.sqrt(max(1, self.elements))
         weight = 1 / math.sqrt(steps) if self.stochastic or self.kept else SMALL
         return min(1.0, math.hypot(max(0.0, bias - 3 * chance), noise * weight))
@@ -132,6 +136,7 @@ class Errors:
     def kind(self) -> str:
         """What most of the error is: "lost", "underflow", "overflow" or "rounding"."""
         if self.wanted and self.lost > LOST * self.wanted:
+            # A lost change of a zero is below the format's smallest number; else it is too small beside the value.
             return "underflow" if self.stuck > FULL * self.lost else "lost"
         if self.saturated > FULL * self.error:
             return "overflow"

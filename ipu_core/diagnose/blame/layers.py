@@ -1,4 +1,4 @@
-"""Which layers can be in low precision: each alone, all but each, and a search for the cheapest within a tolerance."""
+"""Sensitivity by layer (each alone low, all but each low), and a search for the cheapest precision of each layer."""
 
 from __future__ import annotations
 
@@ -182,6 +182,7 @@ class _Search:
     def missing(self, levels: Mapping[str, int]) -> float:
         """The share of what float32 learns that is missing."""
         precision = self.precision(levels)
+        # Two choices of levels may make one precision, and a run is what takes the time.
         if precision not in self._known:
             self._known[precision] = Gap(self._trials.run(precision, self._steps), self._reference).size(self._steps)
         return self._known[precision]
@@ -195,6 +196,7 @@ class _Search:
         if not self._good(high):
             dearest = self._choices[-1].name
             raise ValueError(f"even {dearest} everywhere leaves {100 * self.missing(high):.1f} % missing")
+        # Layers are taken by the harm that each does alone: bisection finds how many of them together still do.
         order = sorted(self._layers, key=lambda name: self.missing({**high, name: 0}))
         count, beyond = 0, len(order)
         while beyond - count > 1:
@@ -202,6 +204,7 @@ class _Search:
             good = self._good({**high, **dict.fromkeys(order[:middle], 0)})
             count, beyond = (middle, beyond) if good else (count, middle)
         levels = {**high, **dict.fromkeys(order[:count], 0)}
+        # Harm does not simply add up: a layer behind the first that was too much may still be within the tolerance.
         for name in order[count:]:
             levels = next(
                 one for level in range(last + 1) if level == last or self._good({**levels, name: level})
@@ -232,13 +235,14 @@ def layers(block: Block) -> dict[str, tuple[str, ...]]:
 
 
 def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...]]], block: Block) -> Precision:
-    """A precision with other ones in some layers, by rules for what differs and is there."""
+    """`base` with rules that put some layers into other precisions; rules that change nothing are left out."""
     rules = list[PrecisionRule]()
     for other, patterns in others.values():
         values = {field: getattr(other, field) for field in (*FORMATS, "rounding")}
         changed: dict[str, Any] = {
             field: value for field, value in values.items() if value != getattr(base, field) or base.rules
         }
+        # None as a scaling is a choice too: it takes the casts of the base away.
         if other.scaling != base.scaling or casts(base):
             changed["scaling"] = other.scaling
         for pattern in patterns:

@@ -1,4 +1,4 @@
-"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update."""
+"""Steps in their declared arithmetic beside float64: errors of every equation and of every weight update."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ UNROUNDED = frozenset({"dropout_mask", "one_hot", "top_indices"})
 
 @dataclass
 class Lockstep:
-    """What was seen in the steps that were looked at.
+    """Errors and updates in the steps that were looked at.
 
     Attributes:
         errors: by equation number.
-        updates: by parameter, beside those of float64 from the same weights, moments and batch: sums over steps.
+        updates: by parameter, beside float64's updates of the same weights, moments and batch; sums over steps.
         losses: (step, the loss of the step, float64's of the same step).
     """
 
@@ -49,6 +49,7 @@ class Lockstep:
             if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)
+                # Of what is kept the increment counts: beside the value itself every loss would look small.
                 before = operands[0] if _is_total(equation) else kept.get(equation.output)
                 new = Errors(equation.arithmetic.stochastic, before is not None)
                 narrow = accumulate is not None and accumulate != FLOAT32
@@ -59,12 +60,14 @@ class Lockstep:
             return made
 
         outputs = run(block, inputs, cast, rule)
+        # With the same key: another dropout mask would show as a lost update.
         ideal = evaluate_flat(block, inputs, "exact", key=key)
         self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
         for name, position in updated(block).items():
             old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
             with np.errstate(invalid="ignore"):
                 count = UpdateCount.of(old, high - old, low)
+            # One infinite update would make every later sum over steps infinite.
             if np.isfinite(count.arrived):
                 self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
 
@@ -84,7 +87,8 @@ def updated(block: Block) -> dict[str, int]:
 
 
 def _ideal(equation: Equation, operands: list[Any]) -> Array:
-    """What float64 makes of the same operands, where `sampled` looks."""
+    """The float64 result of the same operands, at the elements that `sampled` takes."""
+    # Sampled before, not after: an elementwise result needs the operands at the same places alone.
     if equation.op in ELEMENTWISE and not equation.params:
         shape = equation.output.type.shape
         there = [x if isinstance(x, float) else sampled(np.broadcast_to(x, shape)) for x in operands]
@@ -99,10 +103,11 @@ def _is_total(equation: Equation) -> bool:
 
 
 def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
-    """What an equation makes the new value of, by its result."""
+    """By the variable of each new state: the old value that it replaces."""
     definitions = {equation.output: equation for equation in equations_of(block)}
     found = {}
     for var, old in zip(outputs_of(block)[: block.carried], inputs, strict=False):
+        # Behind a reshape or another move the state has the same elements: the equation that computed them is the one.
         while (equation := definitions.get(var)) is not None and equation.op in STRUCTURE:
             if isinstance(equation.inputs[0], Literal):
                 break

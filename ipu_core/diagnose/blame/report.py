@@ -1,4 +1,4 @@
-"""What was found, as data and in words with figures and source lines."""
+"""The result of `blame`, as data and as text with figures and source lines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Blame:
-    """Why a run lost what float32 learns.
+    """What `blame` found: losses, culprits, trials and the cure.
 
     Attributes:
         precision: of the run.

@@ -1,4 +1,4 @@
-"""Finds out why: two runs, steps beside float64 that say what to suspect, and trials with one suspect in float32."""
+"""`blame`: two runs, some steps beside float64 that rank suspects, and trials with one suspect in float32."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def blame(
     check_tolerance(tolerance)
     trials = Trials(loop, taken(loop, batches, steps))
     looks = max(1 if steps < SHORT else 2, min(LOOKS, steps // SPARSE))
+    # What three runs leave of the budget.
     most = int(min(looks + AT_END, (budget - LEAST_RUNS) * steps / LOOK.steps))
     low = trials.watched(min(looks, most), most)
     reference = trials.run(reference_of(loop.precision), steps)
@@ -119,7 +120,7 @@ class Search:
         self._begin(low)
 
     def _begin(self, low: Losses) -> None:
-        """Looks at what is still missing in a run."""
+        """Takes the losses of a run as the gap that is to be closed next."""
         self._gap = Gap(low, self._reference)
         self._length = self._gap.horizon(self._tolerance)
         self._known: dict[CauseSwitch, tuple[float, Trial]] = {}
@@ -138,11 +139,13 @@ class Search:
             closed, run = self._known[switch]
             self.culprits.append(self._suspects.culprit(switch, closed, len(self.culprits)))
             self.cure = switch.off(self.cure, self._trials.loop.ideal)
+            # A cure is shown over the whole run where that can be paid: early losses may not last.
             whole = self._affordable(Cost(self._steps - self._length))
             self.horizon = self._steps if whole else self._length
             losses = self._trials.further(run, self.horizon)
             self.closed = self._whole.closed(losses, self.horizon)
             left = Gap(losses, self._reference[: self.horizon]).size(self.horizon)
+            # Within the tolerance nothing is left to blame, however little of the gap was closed.
             if self.horizon < self._steps or self.closed >= ENOUGH or left <= self._tolerance:
                 return
             self._begin(losses)
@@ -152,6 +155,7 @@ class Search:
         for cause in self._suspects.causes(self._cleared):
             if (best := self._in(cause)) is not None:
                 return best
+        # With untried suspects left, what closes a little may be beside the cause.
         least = HALF if self.stopped else SOME
         some = [(closed, switch) for switch, (closed, _) in self._known.items() if closed >= least]
         return max(some)[1] if some else None
@@ -166,11 +170,13 @@ class Search:
         everywhere, first = CauseSwitch(cause), ranked[0][1]
         rivals, hides = [score for score, _ in ranked[1:]], self._suspects.hides(first)
         more = self._affordable(ANOTHER, ANOTHER, Cost(2 * self._length))  # else the one trial is to say the cause
+        # A part by itself says more than the whole model, but costs a trial more where it is not enough.
         alone = not rivals or (more and ranked[0][0] >= ALONE * rivals[0])
         if alone and not hides and self._closes(first) >= ENOUGH:
             return first
         if not (rivals or hides) or (whole := self._closes(everywhere)) < ENOUGH:
             return None
+        # Named alone only where the other parts add little to it.
         return first if self._closes(first) >= ENOUGH * whole else everywhere
 
     def _affordable(self, *costs: Cost) -> bool:

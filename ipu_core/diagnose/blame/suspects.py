@@ -1,4 +1,4 @@
-"""What the steps beside float64 make suspect: by cause and part of the model, how much, and at which equation."""
+"""Suspects by cause and part of the model: a score from the errors of their equations, and the worst equation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NEGLIGIBLE = 0.01  # beside the most suspect
 
 
 class Suspects:
-    """Switches by how suspect they are.
+    """Switches (a cause in a part of the model) with their scores.
 
     Args:
         block: the typed step.
-        seen: what it showed.
+        seen: its errors in the steps that were looked at.
         steps: of the run.
     """
 
@@ -34,6 +34,7 @@ class Suspects:
         switch = self._parts.switch(equation)
         if switch is None:
             return
+        # Zeros lose nothing: behind an underflow an equation looks healthy.
         if not errors.signal and not errors.error:
             self._silent.add(switch)
         partial = min(1.0, errors.partial / errors.error) if errors.error else 0.0
@@ -61,7 +62,7 @@ class Suspects:
         return any(one.cause == switch.cause and one.part != switch.part for one in self._silent)
 
     def culprit(self, switch: CauseSwitch, closed: float, before: int) -> Culprit:
-        """A switch with the equation that it is about, found after so many others."""
+        """The Culprit of a switch: its worst equation, source line and kind of error."""
         own = switch if switch.part else self.parts(switch.cause, set())[0][1]
         equation = self._equations[self._worst[own][1]]
         owner, errors = self._parts.owner(equation), self._seen.errors[equation.number]

@@ -1,4 +1,4 @@
-"""What can be put into float32 alone: one cause, in one part of the model or everywhere, as rules of a precision."""
+"""Switches: one cause of error put into float32, in one part of the model or everywhere, by rules of a precision."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def trimmed(precision: Precision, base: Precision, block: Block) -> Precision:
     """
     wanted, own = str(precision.apply(block)), len(base.rules)
     rules = precision.rules
+    # From the last: a later rule wins over an earlier one.
     for position in reversed(range(own, len(rules))):
         fewer = rules[:position] + rules[position + 1 :]
         if str(replace(precision, name="", rules=fewer).apply(block)) == wanted:
@@ -90,7 +91,7 @@ class Parts:
                 self._readers.setdefault(var, []).append(equation)
 
     def switch(self, equation: Equation) -> CauseSwitch | None:
-        """What puts the rounding of an equation's result away; None for what every precision has in float32."""
+        """The switch that puts an equation's result into float32; None where every precision has it in float32."""
         owner = self.owner(equation)
         match equation.role, equation.family:
             case "update", _:
@@ -110,6 +111,7 @@ class Parts:
         if equation.family != SCALED_CAST and (equation.op != "convert" or equation.parameter):
             return equation
         pending = [equation.output]
+        # Moves and reshapes are passed through: the first equation that computes with the cast is its owner.
         while pending:
             for reader in self._readers.get(pending.pop(0), ()):
                 if reader.op not in STRUCTURE:

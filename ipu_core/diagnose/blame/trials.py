@@ -27,7 +27,7 @@ DIVERGED = 2.0  # losses count at most as much as so many times the first one
 
 
 class Cost(NamedTuple):
-    """What something takes: steps of the run that is explained, and times of making its loop.
+    """A cost: in steps of the run that is explained, and in multiples of the time its loop took to make.
 
     One that takes at most b of both takes at most b times as long as making the loop and doing the run, as far as the
     constants below are right: they are round figures of what was measured. What takes less on one machine or model
@@ -83,7 +83,7 @@ class Trials:
     Attributes:
         spent: What they took.
         block: The typed step of the loop's own precision.
-        seen: What the run in it showed in lockstep.
+        seen: The errors of the steps of that run that were looked at.
         skipped: Steps of that run that its loss scale skipped.
     """
 
@@ -92,7 +92,7 @@ class Trials:
         self.spent, self.skipped, self.seen = Cost(), 0, Lockstep()
 
     def begin(self, precision: Precision) -> Trial:
-        """A run that has yet to do its first step."""
+        """A new run in a precision, before its first step."""
         self.spend(MAKING if precision == self.loop.precision else ANOTHER)
         return Trial(self.loop.in_precision(precision), self.batches)
 
@@ -126,6 +126,7 @@ class Trials:
                 if number in places:
                     self._look(run.loop, batch)
                     left -= 1
+                # The last two states: the step that ended the run can only be looked at from before it.
                 before = [*before[-1:], (run.loop.state, batch)]
                 self.further(run, number + 1)
                 if run.ended:
@@ -160,6 +161,7 @@ class Gap:
     def level(self, losses: Losses, steps: int) -> float:
         """The loss after so many steps; one that is not finite, or beyond `DIVERGED`, counts as that."""
         window = max(1, steps // WINDOW)
+        # One infinite loss would make every share infinite or NaN.
         bound = DIVERGED * abs(self._first)
         part = losses[steps - window : steps]
         return float(np.minimum(np.where(np.isfinite(part), part, bound), bound).mean())
@@ -168,6 +170,7 @@ class Gap:
         """The share of what the reference learnt that is missing."""
         low, reference = (self.level(losses, steps) for losses in (self._low, self._reference))
         learnt = self._first - reference
+        # Where float32 learns nothing, the gap is a share of the first loss.
         return (low - reference) / learnt if learnt > 0 else (low - reference) / abs(self._first)
 
     def closed(self, losses: Losses, steps: int) -> float:
@@ -180,6 +183,7 @@ class Gap:
         steps = len(self._low)
         for parts in (8, 4, 2):
             part = steps // parts
+            # Wider than the tolerance by then: else a trial of that length has no gap to close.
             if part >= WINDOW and self.size(part) >= max(2 * tolerance, MOST * self.size(steps)):
                 return part
         return steps
@@ -200,6 +204,7 @@ def check_tolerance(tolerance: float) -> None:
 
 def reference_of(precision: Precision) -> Precision:
     """Float32 throughout, operands of products too, with what is neither format nor rounding as it is."""
+    # Other fields stay: unit scaling or scaled moments decide what is traced, which the reference shares.
     wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
     rounding = Precision("").rounding
     return replace(precision, name="float32", rules=(), rounding=rounding, scaling=None, promote=None, **wide)

@@ -37,6 +37,7 @@ def read(path: str | Path) -> tuple[Rows, Rows]:
         try:
             values, rows = np.load(file, allow_pickle=False), np.load(file, allow_pickle=False)
         except (*UNREADABLE, LookupError, TypeError, SyntaxError, ArithmeticError, MemoryError, TokenError) as error:
+            # NumPy raises OSErrors without a number for damaged files, and passes on the system's.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise ValueError(f"{path} is no record of a watched run, or a damaged one: remove it") from error
@@ -72,6 +73,7 @@ class RowFile:
             raise FileNotFoundError(f"there is no folder {self.path.parent} for the record {self.path.name}")
         if self.path.exists():
             there, _ = read(self.path)
+            # Names aside, which an older lowprec wrote otherwise.
             if _facts(there) != _facts(values):
                 raise ValueError(f"{self.path} is the record of another step: choose another file or remove that one")
             self._keep_names(there)
@@ -86,6 +88,7 @@ class RowFile:
             with replacing(self.path) as draft:
                 draft.write_bytes(self._head + self._header(0))
         with self.path.open("r+b") as file:
+            # The count comes down before rows are replaced and up after: a kill between leaves whole looks only.
             count = self._before(file, int(rows["step"][0]))
             self._count(file, count)
             file.seek(self._offset + count * rows.nbytes)
@@ -134,6 +137,7 @@ class RowFile:
         file.seek(len(self._head))
         np.lib.format.read_magic(file)
         (count, width), _, _ = np.lib.format.read_array_header_1_0(file)
+        # From the end: a run goes on from a few looks back, and the file may hold thousands.
         size = width * ROW.itemsize
         while count:
             file.seek(self._offset + (count - 1) * size)

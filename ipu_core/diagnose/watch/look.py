@@ -1,4 +1,4 @@
-"""A look at one step: what an executable tells of its equations, added up value by value."""
+"""A look at one step: measures the results of its equations and adds them up by watched value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW = np.dtype(
 
 LOST_OF = 2**16  # elements of a moment that are computed again
 Seen = tuple[Measured, tuple[int, int]]
-"""What was seen of a value: what it is like, how many changes were wanted, and how many of these were lost."""
+"""A value's statistics, how many changes were wanted, and how many of these were lost."""
 NO_CHANGES = (0, 0)
 
 
@@ -56,7 +56,7 @@ class Probe(NamedTuple):
 
 
 def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Probe]]:
-    """By the number of an equation of a typed step: how the values are looked at that it makes."""
+    """The probes of a typed step's values, by the number of the equation that makes them."""
     equations = {equation.number: equation for equation in equations_of(block)}
     found: dict[int, list[Probe]] = {}
     for row, value in enumerate(values):
@@ -100,12 +100,14 @@ class Look:
         if not some:
             return rows
         ones = [one for seen in self._seen for one in seen]
+        # A value in a loop is seen once an iteration; reduceat adds up the iterations of all values in one call.
         starts = np.cumsum([0, *(len(self._seen[place]) for place in some[:-1])])
         counts = np.add.reduceat(np.array([(*one[:7], *changes) for one, changes in ones]), starts)
         for name, column in zip(COUNTS, counts.T, strict=True):
             rows[name][some] = column
         squares, largest = np.array([(one.squares, one.largest) for one, _ in ones]).T
         elements, _, infinite, nan = counts.T[:4]
+        # The mean is over finite elements: infinities are no zeros.
         rows["rms"][some] = np.sqrt(np.add.reduceat(squares, starts) / np.maximum(elements - infinite - nan, 1))
         rows["largest"][some] = np.maximum.reduceat(largest, starts)
         rows["histogram"] = binades(self._histograms)
@@ -113,7 +115,7 @@ class Look:
 
 
 def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
-    """What was seen of the change that an update wants, direction times scale, in float32."""
+    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost."""
     weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
     size, factor = result.size, float(np.float32(operands[2]))
     most = min(HISTOGRAM_OF, size)
@@ -127,6 +129,7 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
     before, after = (_counted(x, equation.output, result) for x in (old, result))
     size, most = result.size, min(result.size, LOST_OF)
+    # Most moments are such a sum, which the compiled pass takes; any other equation is computed again.
     sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
     if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
@@ -135,14 +138,16 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     else:
         at, made = again(equation, operands, np.arange(size) if most == size else spread(size, most))
         there = before.flat[at].astype(np.float64)
+        # A run that diverged has infinities.
         with np.errstate(invalid="ignore"):
             masks = wanted_and_lost(there, made - there, after.flat[at])
         most, (wanted, lost) = at.size, map(int, map(np.count_nonzero, masks))
+    # Counts of a sample stand for all elements.
     return round(wanted * size / max(1, most)), round(lost * size / max(1, most))
 
 
 def _counted(x: Any, atom: Atom, like: Array) -> Array:
-    """Values as the doors that count take them, as many as there are of others."""
+    """Values in a format that the compiled counts take, broadcast to the shape of `like`."""
     if isinstance(atom, Literal):
         return np.full(like.shape, x, np.float32)
     assert isinstance(atom.type.format, FloatFormat)

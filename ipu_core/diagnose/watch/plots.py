@@ -25,6 +25,7 @@ def plot_shares(record: Record, measure: str, count: int, ax: Axes | None) -> Ax
     worst = np.argsort(-np.nan_to_num(shares).max(axis=0, initial=0.0), kind="stable")
     shown = np.sort(worst[np.nan_to_num(shares[:, worst]).max(axis=0, initial=0.0) > 0][:count])
     ax = ax or _axes(2.2 + 0.17 * len(shown))
+    # Few levels with wide steps: shares of 0.01 % and of 20 % are both to be seen.
     colors = optional("matplotlib.colors", extra="study")
     norm = colors.BoundaryNorm([0, *SHARES, 1], 256)
     steps = _edges(record)
@@ -70,6 +71,7 @@ def plot_exponents(record: Record, name: str, ax: Axes | None) -> Axes:
 def _edges(record: Record) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Where the columns of the looks begin, and where the last ends."""
     steps = record.steps
+    # The last look has no next one: its column is as wide as the one before.
     last = int(steps[-1] - steps[-2]) if len(steps) > 1 else 1
     return np.append(steps, steps[-1] + last) if len(steps) else np.arange(2)
 

@@ -26,14 +26,14 @@ MEASURES = {
     "infinite": "infinities",
     "nan": "NaN",
 }
-"""Shares, and what of: of all elements, of `lost` those that should have changed."""
+"""The measures in words. Each is a share of all elements; `lost` of the elements that should have changed."""
 NEAR = 5  # names that a refusal offers
 BAD = ("underflow", "overflow", "saturated", "lost", "nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record:
-    """What a watched run kept.
+    """The record of a watched run.
 
     Attributes:
         values: The values, a structured array with the fields of `WatchedValue`: name, kind, parameter, layer, op,
@@ -85,6 +85,7 @@ class Record:
         if name in names:
             return int(names.index(name))
         found = [place for place, each in enumerate(names) if isinstance(name, str) and each.startswith(f"{name}.")]
+        # The beginning of several names must not pass for the first of them.
         if len(found) != 1:
             several = f"; there are {', '.join(names[place] for place in found[:NEAR])}" if found else ""
             raise KeyError(f"no value {shown(name)} was watched{several}")
@@ -98,6 +99,7 @@ class Record:
         """
         if not isinstance(measure, str) or measure not in MEASURES:
             raise ValueError(f"unknown measure {shown(measure)}; there are {', '.join(MEASURES)}")
+        # Elements that were to stay as they are cannot be lost.
         of = self.rows["wanted" if measure == "lost" else "elements"]
         return np.where(of > 0, self.rows[measure] / np.maximum(of, 1), np.nan)
 
@@ -119,6 +121,7 @@ class Record:
         """
         integer("count", count, 0)
         bad, harm = self._bad(), self.harm()
+        # What was bad first is nearer to the cause: the others may only pass it on.
         first = np.argmax(bad > 0, axis=0) if len(bad) else np.zeros(len(harm), np.intp)
         order = np.lexsort((first, -harm))
         return np.asarray(order[harm[order] > 0][:count])

@@ -88,6 +88,7 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
     if equation.op in STRUCTURE or truth_values(equation) or not size:
         return
     if equation.role == "update":
+        # One equation makes both: the weight in its format, and in float32 the change that was wanted of it.
         yield WatchedValue(parameter, "weight", *facts, size)
         yield WatchedValue(equation.name, "update", *facts[:-1], "float32", size)
     elif equation.family in MOMENTS:
@@ -105,6 +106,7 @@ def _layers(block: Block) -> dict[Var, str]:
     for equation in equations_of(block):
         if equation.role == "forward":
             forward.add(equation.output)
+        # Gradients read values of several layers: the forward ones are of the layer that they belong to.
         near = sorted(equation.operands, key=lambda var: var not in forward)
         of_operands = next((layers[var] for var in near if layers[var]), "")
         layers[equation.output] = layer_of(equation.parameter) if equation.parameter else of_operands

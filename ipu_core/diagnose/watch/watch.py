@@ -1,4 +1,4 @@
-"""What of a run is watched, how often and where it is kept, and the watching of one run."""
+"""`Watch`: which values are watched, how often and in which file; `Watching` does so for one run."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Watch:
 
 
 class Watching:
-    """The watching of one training step, run by run.
+    """Watches one typed training step: an observer for each step that is due, and the record of what it saw.
 
     Args:
         watch: What is watched.
         block: The typed step.
 
     Attributes:
-        equations: The numbers of those that are looked at.
+        equations: The numbers of the equations whose results are looked at.
 
     Raises:
         ValueError: a pattern that no value matches, or a file of another step.
@@ -89,6 +89,7 @@ class Watching:
 
     def due(self, step: int, count: int = 1) -> bool:
         """Whether a step is looked at, or one of some from it on."""
+        # Steps from this one to the next multiple of `every`: 0 where it is one itself.
         return not self._ended and -step % self._watch.every < count
 
     @contextmanager
@@ -99,6 +100,7 @@ class Watching:
             step: Its number.
             held: Where the state before it lies while the observer is told of the step.
         """
+        # No copy: an observed step leaves the old state where it is until it ends.
         old = {number: held[place] for number, place in self._replaced.items()}
         look = Look(self._places, len(self._values), old)
         yield look
@@ -121,6 +123,7 @@ class Watching:
         try:
             yield
         except OSError as error:
+            # A disk that is full stays so: every later look would fail, and take its time.
             self._ended = True
             words = f"{path} cannot be written: {error.strerror or error}; nothing more is watched"
             warnings.warn(words, RuntimeWarning, stacklevel=2)

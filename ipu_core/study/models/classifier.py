@@ -32,8 +32,10 @@ def classifier(
     Raises:
         ValueError: the batch does not fit the data.
     """
+    # Refuses a batch that does not fit the data before anything is trained.
     data.batches(task, settings.batch, 0)
     scaling, deviation = settings.scaling, task.deviation
+    # The orders of sums in training are those of this chip's family, and the test adds in the same way.
     target = Target(settings.target)
     return Problem(
         scaling.of(loss, deviation), scaling.begun(initial), functools.partial(data.batches, task, settings.batch),
@@ -55,6 +57,7 @@ def accuracy(
     """
     scores = in_units(scores, precision, task.deviation)
     parts = trained if isinstance(trained, tuple) else (trained,)
+    # A key that no training step folds in: the test rounds with random bits of its own.
     given = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), *parts, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -42,6 +42,7 @@ def kernels(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
     side, layers = math.isqrt(widths[0]), len(widths) - 2
     if side * side != widths[0]:
         raise ValueError(f"a convolutional net needs square grey images; rows of {widths[0]} features are none")
+    # Each convolution is followed by the largest of 2 x 2, which halves the side.
     left = side >> layers
     if left == 0:
         given, most = "-".join(map(str, widths)), side.bit_length() - 1
@@ -73,6 +74,7 @@ def loss(params: Params, batch: tuple[Any, Any]) -> Any:
 def initial(weights: list[tuple[int, ...]], seed: int) -> Params:
     """He's uniform weights (the last layer's with half the variance), biases 0; a seed gives the same bits anywhere."""
     keys = Key(seed).split(len(weights))
+    # No relu behind the last layer, so its weights need not make up for the half that relu drops.
     makers = [nn.he_uniform] * (len(weights) - 1) + [nn.lecun_uniform]
     made = [maker(key, shape) for maker, key, shape in zip(makers, keys, weights, strict=True)]
     return [{"weight": weight, "bias": np.zeros(weight.shape[-1], np.float32)} for weight in made]

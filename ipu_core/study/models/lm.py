@@ -39,6 +39,7 @@ def problem(
     Raises:
         ValueError: the text is too short for the context.
     """
+    # Refuses a text that is too short before anything is trained.
     text.batches(task, batch, size.context, 0)
     starts, scaled = layout(size), scaling.of(functools.partial(loss, size.heads))
     return Problem(
@@ -51,8 +52,9 @@ def problem(
 
 
 def layout(size: Size) -> Any:
-    """How every parameter begins, nested as the parameters are; parts that add to the stream begin the smaller."""
+    """How every parameter begins, nested as they are; weights that write to the residual stream begin smaller."""
     width, inner = size.width, MLP_RATIO * size.width
+    # As GPT-2: two parts a block add to the residual stream, whose variance so does not grow with the depth.
     share = (2 * size.layers) ** -0.5
 
     def linear(rows: int, columns: int, factor: float = 1.0) -> Any:
@@ -105,6 +107,7 @@ def evaluate(
     size: Size, task: text.Text, own: Callable[..., Any], params: Any, precision: Precision, *, target: Target
 ) -> dict[str, float]:
     """The loss on rows spread over the test part, in nats a byte, computed forward in the precision itself."""
+    # The same rows for every point, so that losses differ by the training alone.
     starts = np.linspace(0, max(0, len(task.test) - size.context - 1), TESTED).astype(np.int64)
     batch = text.windows(task.test, starts, min(size.context, len(task.test) - 1))
     return {

@@ -54,8 +54,10 @@ def initial(widths: tuple[int, ...], seed: int) -> Params:
     """
     params: Params = []
     for index, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        # No relu behind the last layer: half the variance keeps its outputs as large.
         bound = math.sqrt((3 if index == len(widths) - 2 else 6) / rows)
         words = np.random.Philox(key=np.array([seed, index + 1], np.uint64)).random_raw(rows * columns)
+        # 32 bits of each word: float64 holds the result exactly, and one product and one cast round it.
         unit = (words >> np.uint64(32)).astype(np.float64) * 2.0**-31 - 1.0
         weight = (bound * unit).astype(np.float32).reshape(rows, columns)
         params.append({"weight": weight, "bias": np.zeros(columns, np.float32)})

@@ -56,6 +56,7 @@ def layout(widths: tuple[int, ...]) -> Tree:
 
     def block(before: int, after: int) -> Tree:
         parts = {"first": normed(before, after), "second": normed(after, after)}
+        # A convolution of 1 x 1 only where the short cut has other channels, as in the paper.
         return parts if before == after else {**parts, "short": normed(before, after, 1)}
 
     return {
@@ -100,6 +101,7 @@ def _block(params: Tree, state: Tree, x: Any, stride: int, training: bool) -> tu
     y, new["second"] = _normed(params["second"], state["second"], nn.relu(y), training)
     if "short" in params:
         x, new["short"] = _normed(params["short"], state["short"], x, training, stride)
+    # Channels may stay as many while the image is halved: the short cut then takes every second place.
     elif stride > 1:
         x = x[:, ::stride, ::stride]
     return nn.relu(x + y), new

@@ -35,5 +35,5 @@ def _begun(start: ParameterStart, key: Key) -> Any:
 
 
 def stand_ins(starts: Any) -> Any:
-    """What a `Problem` takes as its shapes."""
+    """Stand-ins of the parameters, for `Problem.shapes`."""
     return map_leaves(lambda start: stand_in(*start.shape, zero=not start.deviation and not start.value), starts)

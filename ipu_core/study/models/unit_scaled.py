@@ -41,7 +41,7 @@ class UnitScaling:
         return made if self.unit else function
 
     def begun(self, initial: Callable[[int], Any]) -> Callable[[int], Any]:
-        """From a seed to initial parameters."""
+        """The function from a seed to initial parameters, with unit deviations where they are asked for."""
         return functools.partial(unit_initial, initial) if self.unit else initial
 
     def optimizer(self, optimizer: Optimizer, problem: Problem) -> Optimizer:
@@ -55,8 +55,10 @@ class UnitScaling:
         if not isinstance(optimizer, Adam) or isinstance(optimizer, Lamb):
             raise ValueError(f"u-muP's learning rates are those of adam or adamw, not of {type(optimizer).__name__}")
         assert isinstance(problem.loss, UnitScaled)
+        # Only shapes matter: a large model's parameters are not made for this.
         params = problem.params(0) if problem.shapes is None else problem.shapes
         state = () if problem.state is None else (problem.state(0),)
+        # Groups that were asked for come first: the first that matches a name is the one.
         groups = mup_groups(problem.loss, params, *state, problem.batches(0)(0))
         return replace(optimizer, groups=(*optimizer.groups, *groups))
 

@@ -1,4 +1,4 @@
-"""A run's batches: where they come from, its place in them and in its callbacks, and what a step takes of each."""
+"""The batches of a run and its place in them, its callbacks' states, and batches as inputs of a step."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MapDataset(Protocol):
 
 
 class Samples:
-    """A data set as batches, for `compare` and for `TrainLoop.run`; there of seed 0, or of any by `samples.seeded(1)`.
+    """Batches of a data set, for `compare` and for `TrainLoop.run` (with seed 0; another by `samples.seeded(1)`).
 
     Every pass has an order of its own, drawn from the seed; samples that do not fill a batch are dropped. A sample is
     asked for whenever its batch is.
@@ -89,6 +89,7 @@ class Samples:
             raise TypeError(f"samples are drawn from a data set that has a length, not from {shown(dataset)}") from None
         self.dataset, self.rows = dataset, rows
         self._orders = functools.partial(shuffled, count, rows)
+        # Refuses a batch that cannot be drawn now, not in the first step.
         self._orders(0)
 
     def seeded(self, seed: int) -> Callable[[int], Any]:
@@ -109,7 +110,7 @@ Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
 
 
 class Feed:
-    """The batches of one run, from where an earlier one was on.
+    """The batches of one run, from the place where an earlier run stopped.
 
     Args:
         batches: A function from the step's number to its batch, batches in order, Epochs, or Samples, of seed 0.
@@ -124,6 +125,7 @@ class Feed:
 
     def __init__(self, batches: Batches, step: int, kept: Mapping[str, Any] | None = None, most: int = 1) -> None:
         if isinstance(batches, Samples):
+            # Before anything else: a Samples is callable itself, but with a seed and a step.
             batches = batches.seeded(0)
         self._step, self._ordered = step, not callable(batches)
         self._starts: list[tuple[int, int]] = []  # the step at which each pass began, and its number
@@ -134,6 +136,7 @@ class Feed:
             epoch = (kept or {}).get("epoch", 0)
             self._following = self._passes(batches, epoch, self._from(batches.epoch(epoch), kept or {}))
         elif isinstance(batches, Iterable):
+            # An iterator may have been moved on since, and its place cannot be seen.
             if kept and kept["taken"] and isinstance(batches, Iterator):
                 raise ValueError(
                     f"the checkpoint's run had taken {kept['taken']} batches, and an iterator cannot be set to the "
@@ -147,7 +150,7 @@ class Feed:
             )
 
     def take(self, count: int) -> list[Any]:
-        """So many batches more; fewer where they end."""
+        """The next `count` batches; fewer where they end."""
         some = []
         for batch in itertools.islice(self._following, count):
             self._recent.append((self._step, batch))
@@ -156,20 +159,23 @@ class Feed:
         return some
 
     def position(self, step: int) -> dict[str, Any] | None:
-        """The place after so many steps of the loop, as JSON; None where the step's number says it."""
+        """The place in the batches after `step` steps, as JSON; None where the step's number says it."""
         if not self._ordered:
             return None
+        # <, not <=: a pass that would begin with the next step has given nothing yet.
         begun = [start for start in self._starts if start[0] < step]
         first, epoch = begun[-1] if begun else self._starts[0]
         last = [_digest(batch) for number, batch in self._recent if number == step - 1]
         return {"epoch": epoch, "taken": step - first, "last": last[0] if last else None}
 
     def _from(self, batches: Iterator[Any], kept: Mapping[str, Any]) -> Iterator[Any]:
-        """What is left of a pass, behind what had been taken of it."""
+        """The rest of a pass, after the batches that the earlier run had taken."""
         taken, last = kept.get("taken", 0), kept.get("last")
         self._starts.append((self._step - taken, kept.get("epoch", 0)))
+        # They are asked for, one by one, since only the source knows what comes next; the last one is kept to compare.
         for skipped in deque(itertools.islice(batches, taken), maxlen=1):
             self._recent.append((self._step - 1, skipped))
+        # Only the last batch is compared: it shows another order or other data, and one digest fits a checkpoint.
         if last is not None and [_digest(batch) for _, batch in self._recent] != [last]:
             raise ValueError(
                 f"batch {taken - 1} is not the one that the checkpoint's run took: a run goes on with the same batches "
@@ -182,6 +188,7 @@ class Feed:
         for number in itertools.count(epoch + 1):
             begun = self._step
             for batch in epochs.epoch(number):
+                # With its first batch, since an empty pass begins at no step.
                 if self._starts[-1][1] != number:
                     self._starts.append((begun, number))
                 yield batch
@@ -220,22 +227,24 @@ class Run:
         for each in given:
             if not callable(each):
                 raise TypeError(f"a callback is a function (loop, loss), such as an Evaluate, not {shown(each)}")
+        # Checkpoints last, the others as given: sorted keeps the order of equals.
         self._callbacks = sorted(given, key=lambda each: isinstance(each, Checkpoint))
         self._feed: Feed | None = Feed(batches, step, kept.get("batches"), most)
         self._restore(kept.get("callbacks", []))
         self.over = bool(self._callbacks) and bool(kept.get("over"))
 
     def take(self, count: int) -> list[Any]:
-        """So many batches more; fewer where they end, none where the run does."""
+        """The next `count` batches; fewer where they end, none where a callback has ended the run."""
         return [] if self.over or self._feed is None else self._feed.take(count)
 
     def call(self, loop: TrainLoop, loss: float) -> None:
         """Calls the callbacks after a step."""
         for each in self._callbacks:
+            # All are called, also behind one that ends the run: checkpoints, which come last, hold its end.
             self.over = bool(each(loop, loss)) or self.over
 
     def finish(self) -> None:
-        """Forgets where it was: the next run begins anew, with what the callbacks have seen."""
+        """Ends the run: the next one begins its batches anew; the callbacks keep their states."""
         self._feed, self.over = None, False
 
     def state(self, step: int) -> dict[str, Any]:
@@ -251,7 +260,7 @@ class Run:
         return [each for each in self._callbacks if isinstance(each, Stateful)]
 
     def _restore(self, kept: list[Any]) -> None:
-        """Gives the callbacks what those of the checkpoint's run had; where there are none, it is kept for later."""
+        """Restores the callbacks from a checkpoint's states; without callbacks the states are kept for later."""
         there, here = ([name for name, _ in kept], [type(each).__name__ for each in self._stateful])
         self._unused = [] if here else kept
         if not there or not here:
@@ -280,6 +289,7 @@ class BatchInputs:
                    and e.family == "loss"}  # fmt: skip
         self._tree = flatten(batch)[1]
         self._names = paths(self._tree)
+        # With micro-batches the loss reads an iteration's part of the batch, which is a variable of its own.
         held = dict(zip(block.inputs, inputs_of(block), strict=True))
         self._wanted = [(var.type, classes.get(held[var], 0)) for var in wanted]
 
@@ -291,6 +301,7 @@ class BatchInputs:
         """
         leaves, tree = flatten(batch)
         if tree != self._tree and (names := paths(tree)) != self._names:
+            # The usual mistake: all batches, or a whole data set, in place of one.
             if not isinstance(batch, Mapping) and len(leaves) != len(self._wanted):
                 raise ValueError(
                     f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
@@ -309,6 +320,7 @@ class BatchInputs:
 
 def _digest(batch: Any) -> str:
     leaves = [np.ascontiguousarray(leaf) for leaf in flatten(batch)[0]]
+    # Arrays of equal bytes may differ in shape or dtype.
     total = hashlib.sha256(repr([(leaf.shape, leaf.dtype.name) for leaf in leaves]).encode())
     for leaf in leaves:
         total.update(leaf.tobytes())

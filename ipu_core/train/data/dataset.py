@@ -1,4 +1,4 @@
-"""Data sets that are there without a network, and batches that are a pure function of a seed and the step."""
+"""Data sets that need no network, and batches that are a pure function of seed and step."""
 
 import hashlib
 import importlib.util
@@ -48,7 +48,8 @@ class Dataset:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the training rows' features, to 16 bits; 1 where they are all alike."""
+        """The standard deviation of the training features, rounded to float16; 1 if out of that range or 0."""
+        # NumPy's sums differ in their last bits between processors; a factor of the model must not.
         spread = float(np.std(self.x_train, dtype=np.float64)) if self.x_train.size else 0.0
         return float(np.float16(spread)) if 2.0**-14 < spread < 2.0**15 else 1.0
 
@@ -57,6 +58,7 @@ class Dataset:
         total = hashlib.sha256()
         for name in ARRAYS:
             array = np.ascontiguousarray(getattr(self, name))
+            # Equal bytes may be arrays of other shapes or dtypes.
             total.update(f"{name}{array.shape}{array.dtype.str}".encode())
             total.update(array.tobytes())
         return total.hexdigest()
@@ -83,6 +85,7 @@ def digits() -> Dataset:
     """
     table = _digits_table()
     x, y = (table[:, :-1] / 16 - 0.5).astype(np.float32), table[:, -1].astype(np.int32)
+    # Of no study's seed: every point of every study is tested on the same rows.
     order = permutation(len(x), seed=(0, 0))
     x, y = x[order], y[order]
     test = len(x) // TEST_SHARE
@@ -132,6 +135,7 @@ def _read(path: Path) -> Mapping[str, npt.NDArray[np.generic]]:
         raise ValueError(f"no such data file: {path}")
     try:
         with path.open("rb") as file:
+            # np.load takes anything else for a pickle, and refuses it with a word on pickles.
             whole = zipfile.is_zipfile(file)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
@@ -171,6 +175,7 @@ def permutation(n: int, seed: tuple[int, int]) -> npt.NDArray[np.intp]:
     The order of raw Philox words, whose stream NumPy guarantees (`Generator.permutation`'s it does not).
     """
     words = np.random.Philox(key=np.array(seed, np.uint64)).random_raw(n)
+    # Stable: equal words, rare as they are, would else be ordered by NumPy's version.
     return np.argsort(words, kind="stable")
 
 
@@ -194,6 +199,7 @@ def shuffled(n: int, size: int, seed: int) -> Callable[[int], npt.NDArray[np.int
     def rows(step: int) -> npt.NDArray[np.intp]:
         nonlocal latest
         epoch, index = divmod(integer("step", step, 0), per_epoch)
+        # Kept: every step of an epoch would draw the same permutation again.
         if latest[0] != epoch:
             latest = (epoch, permutation(n, (seed, epoch)))
         return latest[1][index * size : (index + 1) * size]

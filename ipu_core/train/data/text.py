@@ -1,4 +1,4 @@
-"""Text as bytes, real and there without a network: the standard library's own sources, or files of one's own."""
+"""Text as bytes, without a network: the sources of Python's standard library, or files of your own."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ def _files(root: Path) -> list[Path]:
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if not name.startswith(".") and name not in LEFT_OUT]
         found += [Path(folder) / name for name in names if not name.startswith(".")]
+    # os.walk gives names in the order of the file system, which decides the text.
     return sorted(found)
 
 
@@ -83,14 +84,16 @@ def _joined(paths: Iterable[Path]) -> bytes:
         parts = [path.read_bytes() for path in paths]
     except OSError as error:
         raise ValueError(f"a text cannot be read: {error.filename}: {error.strerror}") from error
+    # A NUL byte is how binary files are told from text.
     return b"\n".join(part for part in parts if part and b"\0" not in part)
 
 
 def _cut(name: str, whole: bytes) -> Text:
-    """Every tenth block for testing; blocks of a tenth of the text where it is short."""
+    """Cuts a text: every tenth block is for testing. A block is 2^16 bytes, or a tenth of a shorter text."""
     if len(whole) < 2 * TEST_SHARE:
         raise ValueError(f"the text {name} has {len(whole)} bytes: too few to train on")
     data, size = np.frombuffer(whole, np.uint8), min(BLOCK, len(whole) // TEST_SHARE)
+    # Blocks from all over the text: its last tenth would be other subjects than the rest.
     kept = np.arange(len(data)) // size % TEST_SHARE == TEST_SHARE - 1
     return Text(name, data[~kept], data[kept])
 
@@ -112,6 +115,7 @@ def batches(text: Text, size: int, context: int, seed: int) -> Callable[[int], B
         raise ValueError(f"a batch of {size} rows of {context} bytes cannot be drawn from {len(text.train)} bytes")
 
     def batch(step: int) -> Batch:
+        # 64-bit words modulo the places: the bias is below places / 2^64.
         words = np.random.Philox(key=np.array((seed, step), np.uint64)).random_raw(size)
         return windows(text.train, (words % np.uint64(places)).astype(np.int64), context)
 
@@ -119,6 +123,6 @@ def batches(text: Text, size: int, context: int, seed: int) -> Callable[[int], B
 
 
 def windows(data: Bytes, starts: npt.NDArray[np.int64], context: int) -> Batch:
-    """Rows of bytes from some places on, and the same rows one byte later: int32 (rows, context) each."""
+    """The rows of `context` bytes that begin at `starts`, and the same one byte later: int32 (rows, context) each."""
     rows = data[starts[:, None] + np.arange(context + 1)].astype(np.int32)
     return rows[:, :-1], rows[:, 1:]

@@ -74,15 +74,18 @@ class Adam(Common):
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
+        # A row of p packed sequences is p updates' worth of examples, and the moments decay as often.
         b1, b2 = self.b1**self.packing, self.b2**self.packing
         clip = self.clipped(gradients)
         corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
             g, scale = clip(g), self.precision_scale
+            # The optimizer's own scale multiplies the gradient; a precision's is folded into the factors below.
             if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
+            # v holds squares, so it has the square of the scale.
             v = self._second(v, g, b2, (1 - b2) * scale**2)
             x = self._direction(name, w, m, v, corrections)
             return x, self._scale(name, w, x, rate, state), m, v
@@ -94,6 +97,7 @@ class Adam(Common):
         """The new second moment, or its root, as it is stored."""
         if not self.store_root:
             return moment("second_moment", elementwise("multiply", v, b2), apply("square", g), share)
+        # v is squared in float32: only the root is rounded to the format of the moment.
         whole = apply("scaled_add", elementwise("multiply", apply("square", v), b2), apply("square", g), share)
         with scope(whole, family="second_moment"):
             return apply("sqrt", whole)
@@ -108,6 +112,7 @@ class Adam(Common):
             m = elementwise("divide", m, corrections[0])
             v = elementwise("divide", v, apply("sqrt", corrections[1]) if self.store_root else corrections[1])
         root = v if self.store_root else apply("sqrt", v)
+        # m and the root are larger by the scale. eps has to be too, or the quotient is another one.
         root = elementwise("add", root, self.eps * (self.scaled_state or 1.0) * self.precision_scale)
         x = elementwise("divide", m, root)
         decay = self.decay_of(name, w)
@@ -166,5 +171,6 @@ class Lamb(Adam):
             return minus
         size, length = norm(w), norm(x)
         bounded = size if self.max_weight_norm is None else elementwise("minimum", size, self.max_weight_norm)
+        # By its norm a tensor of zeros would have the ratio 0 and never move.
         ratio = where(size, where(length, elementwise("divide", bounded, length), 1.0), 1.0)
         return elementwise("multiply", minus, ratio)

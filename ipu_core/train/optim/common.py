@@ -71,6 +71,7 @@ def check(name: str, value: float, low: float, high: float) -> None:
     """
     if not isinstance(value, (int, float, np.number)):
         raise TypeError(f"{name} must be a number, not {value!r}")
+    # So written NaN is refused too.
     if not low <= value < high:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
 
@@ -116,6 +117,7 @@ def rate_of(rate: Rate, step: int) -> np.float32:
     if not callable(rate):
         return np.float32(rate)
     given = rate(step)
+    # A schedule may give NaN or infinity late in a run; fed, it would end the training in silence.
     if not isinstance(given, int | float | np.number) or not 0 <= given <= np.finfo(np.float32).max:
         raise ValueError(f"the schedule gives the learning rate {given!r} for step {step}: it must be a number from 0")
     return np.float32(given)
@@ -155,11 +157,12 @@ class Common:
                 check(f"{own}: {field}", bound, float(np.finfo(np.float32).tiny), float("inf"))
 
     def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
-        """The optimizer that keeps its moments as a precision asks for, if it can and says nothing itself."""
+        """The optimizer with moments stored as a precision asks, if it has moments and no setting of its own."""
         return self
 
     def group(self, name: str) -> Group:
         """The first group that a parameter belongs to."""
+        # Not fnmatch, which ignores case on some systems.
         return next((group for group in self.groups if fnmatchcase(name, group.pattern)), EVERYTHING)
 
     def check_groups(self, params: Any) -> None:
@@ -176,6 +179,7 @@ class Common:
     def zeros(self, params: Any) -> Any:
         """float32 zeros nested as the parameters, and None for the frozen ones."""
         check_floats("params", params)
+        # No moments for frozen parameters: they would take memory and never change.
         own = [None if self.group(name).frozen else np.zeros(shape_of(p), np.float32) for name, p in named(params)]
         return unflatten(flatten(params)[1], own)
 
@@ -183,6 +187,7 @@ class Common:
         """The weight decay of a parameter."""
         expect(str, name=name)
         own = self.group(name).decay
+        # Not `own or decay`: a group with decay=0 has none.
         if own is not None:
             return own
         decay, exclude = self.weight_decay, self.exclude  # type: ignore[attr-defined]  # of every subclass
@@ -190,14 +195,17 @@ class Common:
 
     def clipped(self, gradients: Any) -> Callable[[Value], Value]:
         """The function that clips each gradient."""
+        # A frozen parameter is not updated, so its gradient must not shrink the others'.
         known = [g for name, g in named(gradients) if not self.group(name).frozen]
         by_value = functools.partial(_clip, self.clip_value)
         if self.clip_norm is None or not known:
             return by_value
         with scope(known, role="optimizer"):
+            # Of what is left after clipping by value, which comes first.
             squares = [reduce_sum(apply("square", by_value(g))) for g in known]
             norm = apply("sqrt", functools.reduce(lambda a, b: elementwise("add", a, b), squares))
             bound = self.clip_norm
+            # Divided at once: a product with the inverse of the norm would round twice.
             factor = where(elementwise("greater", norm, bound), elementwise("divide", bound, norm), 1.0)
         return lambda g: elementwise("multiply", by_value(g), factor)
 
@@ -222,6 +230,7 @@ class Common:
             moments: keys of the state.
         """
         check_floats("params", params)
+        # Leaves are paired by position: a gradient of another name would go to the wrong parameter.
         if flatten(gradients)[1] != (nested := flatten(params)[1]):
             raise ValueError(f"gradients must be nested as the parameters, {', '.join(paths(nested))}")
         entries("state", state, (*moments, "compensation") if self.kahan else moments)
@@ -235,6 +244,7 @@ class Common:
             group = self.group(name)
             with scope((w, g), role="optimizer", parameter=name):
                 if group.frozen:
+                    # Written all the same, so that it is stored in the precision's format.
                     results.append((write(w, w, 0.0), *(None for _ in kept)))
                     continue
                 own = [column[name] for column in columns]
@@ -253,6 +263,7 @@ def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: li
     wanted = apply("scaled_add", lost, direction, factor)
     updated = write(w, wanted, 1.0)
     with scope(w, family="compensation"):
+        # Kahan's order: (updated - w) is what arrived, and the rest of `wanted` was lost to rounding.
         rest = elementwise("subtract", wanted, elementwise("subtract", updated, w))
     return updated, *new, rest
 
@@ -298,6 +309,6 @@ def check_floats(what: str, nested: Any) -> None:
 
 
 def _all_zero(array: Any) -> bool:
-    """Looks once at what strides of zero repeat."""
+    """Whether an array is all zeros. Axes of stride 0 repeat one element, which is read once."""
     once: Sequence[slice] = [slice(0, 1) if stride == 0 else slice(None) for stride in array.strides]
     return not array[tuple(once)].any()

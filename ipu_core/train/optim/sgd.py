@@ -111,6 +111,7 @@ class Lars(Sgd):
                 rate = elementwise("multiply", rate, where(size, where(length, share, 1.0), 1.0))
             scaled = elementwise("multiply", g, rate)
             m = moment("first_moment", scaled, m, self.momentum)
+            # The rate is in the momentum already, as in the paper, so the factor of the update is 1.
             return apply("scaled_add", scaled, m, self.momentum) if self.nesterov else m, 1.0, m
 
         return self.each(params, gradients, state, lr, one, "first_moment")
