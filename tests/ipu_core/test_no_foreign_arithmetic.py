@@ -14,7 +14,7 @@ import ipu_core
 
 ROOT = Path(ipu_core.__file__).parent
 SOURCES = [
-    *sorted(ROOT.glob("tile*.py")),
+    *sorted((ROOT / "chip").glob("tile*.py")),
     *sorted((ROOT / "library").rglob("*.py")),
     *(ROOT / "ir" / "run" / name for name in ("kernels.py", "execute.py", "declared.py")),
     *(ROOT / "engine" / name for name in ("bind.py", "compile.py")),

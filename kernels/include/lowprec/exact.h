@@ -134,6 +134,9 @@ LP_INLINE Exact exact_result(double a, double b, double c, int down) {
 // The exact result rounded to a double by a mode. In stochastic mode inexact results are left.
 template <int mode>
 LP_INLINE double round_exact(Exact x, int &left) {
+    static_assert(mode == nearest_even || mode == nearest_away || mode == toward_zero || mode == up || mode == down ||
+                      mode == odd || mode == stochastic,
+                  "a mode without a rule");
     left = x.left;
     u64 bits = bit_cast<u64>(x.value), next = step_toward(x.value, x.error);
     int outward = sign_of(x.value) == sign_of(x.error), off = x.error != 0;

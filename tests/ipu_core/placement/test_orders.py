@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Sgd, Target, TrainLoop, nn
+from ipu_core.chip.target import CHIPS
 from ipu_core.placement.convolution import Convolution, plan_convolution
 from ipu_core.placement.convolution.sizes import even_splits
 from ipu_core.placement.matmul import plan_sum, product_of, sum_of
@@ -25,6 +26,7 @@ def test_golden() -> None:
 
 
 def test_tiles_are_those_of_the_published_chips() -> None:
+    assert TILES.keys() == orders.CHIPS.keys() == {Target(chip).family for chip in CHIPS}
     for chip in ("gc2", "gc200", "bow", "c600"):
         assert TILES[Target(chip).family] == Target(chip).tiles
 
