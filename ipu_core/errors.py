@@ -72,6 +72,13 @@ class OtherOrders(UserWarning):
         super().__init__(*args)
 
 
+class NothingRecomputed(UserWarning):
+    """A part of a model is to be made again for its gradients, which read nothing of it."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
+
 class OutOfStreamingMemory(IpuError, MemoryError):
     """Remote buffers need more than the system has of streaming memory.
 

@@ -19,6 +19,9 @@ from ipu_core.ir.trace.values import Traced
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
 
+Recompute = bool | float | tuple[str, ...]
+"""What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
+
 
 def check_loss_function(loss: Any) -> None:
     """Raises TypeError for what is no function."""
@@ -139,13 +142,25 @@ def check_random(random: Any) -> str | HardwareRandom:
     return random
 
 
-def check_share(recompute: Any) -> bool | float:
-    """What `recompute` says: whether all that is cheap is made again, or a share of the memory to come down to."""
+def check_recompute(recompute: Any) -> Recompute:
+    """What `recompute` says: whether all that is cheap is made again, a share of the memory to come down to, or names.
+
+    Names are given in order and each once: neither says more.
+
+    Raises:
+        ValueError: it says none of these.
+    """
     if isinstance(recompute, bool | np.bool_):
         return bool(recompute)
-    if not isinstance(recompute, float | np.floating) or not 0 < recompute < 1:
-        raise ValueError(f"recompute must be True, False or a share between 0 and 1 such as 0.75, not {recompute!r}")
-    return float(recompute)
+    if isinstance(recompute, float | np.floating) and 0 < recompute < 1:
+        return float(recompute)
+    names = (recompute,) if isinstance(recompute, str) else recompute
+    if isinstance(names, tuple | list | set | frozenset) and names and all(isinstance(n, str) and n for n in names):
+        return tuple(sorted(set(names)))
+    raise ValueError(
+        "recompute must be True, False, a share between 0 and 1 such as 0.75, or names of parts such as 'blocks.*', "
+        f"not {recompute!r}"
+    )
 
 
 def feed(position: int, leaf: Any, wanted: Type) -> Array:

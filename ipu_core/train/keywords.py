@@ -58,7 +58,7 @@ class ExecutionOptions(_Machine, total=False):
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool
-    recompute: bool | float
+    recompute: bool | float | str | Sequence[str]
     steps_per_call: int
 
 

@@ -35,12 +35,13 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.spelling import respelled
 from ipu_core.placement.orders import RULE, OrderRule, Orders
 from ipu_core.train.arguments import (
+    Recompute,
     check_engine,
     check_integer,
     check_optimizer,
     check_orders,
     check_random,
-    check_share,
+    check_recompute,
 )
 from ipu_core.train.keywords import (
     ArithmeticOptions,
@@ -232,7 +233,9 @@ class Execution:
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
             the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
             as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
-            where that is not enough.
+            where that is not enough. Or the names of parts, such as "blocks.*", as in rules of a precision: of each
+            part ("blocks.0", "blocks.1", ...) what it reads is kept and all else made again just before its gradients,
+            products and sums too. "layers" is every layer. What `nn.checkpoint` marks is made again in any case.
         steps_per_call: Steps that `TrainLoop.run` does in one call of the machine, without the host, where so many are
             left; callbacks are called after each call, with its last loss.
 
@@ -245,7 +248,7 @@ class Execution:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
-    recompute: bool | float = False
+    recompute: Recompute = False
     steps_per_call: int = 1
 
     def __init__(self, **options: Unpack[ExecutionOptions]) -> None:
@@ -267,7 +270,7 @@ class Execution:
             streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
-            recompute=check_share(self.recompute),
+            recompute=check_recompute(self.recompute),
             steps_per_call=int(self.steps_per_call),
         )
 
@@ -284,12 +287,11 @@ class Execution:
             for field in fields(plain)
             if (value := getattr(self.target, field.name)) != getattr(plain, field.name)
         ]
-        share = "" if isinstance(self.recompute, bool) else f" down to {self.recompute:g} of the peak"
         told = {
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
-            "recompute": f"recomputation{share}",
+            "recompute": _recomputed(self.recompute),
             "steps_per_call": f"{self.steps_per_call} steps a call",
         }
         chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
@@ -381,6 +383,13 @@ def named(optimizer: Optimizer) -> str:
     rate = optimizer.lr
     number = isinstance(rate, int | float | np.number)
     return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
+
+
+def _recomputed(recompute: Recompute) -> str:
+    """What is made again, in words."""
+    if isinstance(recompute, tuple):
+        return f"recomputation of {', '.join(recompute)}"
+    return "recomputation" if isinstance(recompute, bool) else f"recomputation down to {recompute:g} of the peak"
 
 
 def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:

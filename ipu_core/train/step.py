@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, format_name, text
+from ipu_core.errors import NothingRecomputed
+from ipu_core.ir.block import Block, Checkpoint, Equation, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.passes.checkpoint_names import checkpointed
+from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
@@ -265,9 +269,14 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
         ValueError, OutOfTileMemory, OutOfStreamingMemory: see `TrainLoop`.
     """
     target = execution.target
-    typed = streaming(training.precision.apply(ideal), execution.streamed)
+    recompute = execution.recompute
+    marked = checkpointed(ideal, recompute if isinstance(recompute, tuple) else ())
+    typed = with_checkpoints(training.precision.apply(marked), _has_stash)
+    typed = streaming(typed, execution.streamed)
     traced = typed if training.loss_scale is None else guarded(typed)
-    block = _ordered(traced, execution)
+    again = with_checkpoints(traced, _has_no_stash)
+    _check_parts(again, checkpoints_of(marked), training)
+    block = _ordered(again, execution)
     if training.draws_on_tiles:
         check_hardware_random(block)
     for var, value in block.constants.items():
@@ -276,12 +285,42 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
         check_room(block, target)
     given = training.accumulations
     chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
+    unread = {e.number for e in equations_of(traced)} - {e.number for e in equations_of(block)}
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
     digest, older = (hashlib.sha256(each.encode()).hexdigest() for each in (words, older_lines(words)))
+    chosen = {number: order for number, order in chosen.items() if number not in unread}
     return PlannedStep(ideal, training, execution, block, chosen, digest, older)
+
+
+def _has_stash(part: Checkpoint) -> bool:
+    return part.stash is not None
+
+
+def _has_no_stash(part: Checkpoint) -> bool:
+    return part.stash is None
+
+
+def _check_parts(block: Block, parts: Sequence[Checkpoint], training: Training) -> None:
+    """Refuses parts made again where random bits cannot be; says of which nothing is.
+
+    Raises:
+        ValueError: the tiles draw.
+
+    Warns:
+        NothingRecomputed: there are parts of which the gradients read nothing.
+    """
+    if parts and training.draws_on_tiles:
+        raise ValueError("the tiles' generators never draw the same bits again: nn.checkpoint needs random='philox'")
+    anew = read_anew(block)
+    if unread := [part.name for part in parts if part not in anew]:
+        warnings.warn(
+            f"no gradient reads anything that is made in {', '.join(unread)}: recomputing it saves nothing",
+            NothingRecomputed,
+            stacklevel=4,
+        )
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:
@@ -298,8 +337,8 @@ def _ordered(traced: Block, execution: Execution) -> Block:
     def order(block: Block) -> Block:
         return scheduled(block, target) if execution.reorder else block
 
-    if isinstance(recompute, bool):
-        return order(recomputed(traced) if recompute else traced)
+    if not isinstance(recompute, float):
+        return order(recomputed(traced) if recompute is True else traced)
     return recomputed_share(traced, target, recompute, order)
 
 

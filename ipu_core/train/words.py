@@ -10,7 +10,7 @@ from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.run.kernels import order_of
+from ipu_core.ir.run.kernels import given_order, order_of
 from ipu_core.train.options import foreign, named
 from ipu_core.train.step import read_random
 from lowprec import Accumulation
@@ -54,7 +54,7 @@ def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     found = {}
     for equation in equations_of(block):
         if equation.op in SUMS:
-            found[equation.name] = equation, order_of(equation, accumulations.get(equation.number))
+            found[equation.name] = equation, order_of(equation, given_order(equation, accumulations))
     return found
 
 

@@ -73,6 +73,9 @@ def dependences(block: Block, grain: int) -> Dependences:
     found.before = [{maker[root] for root in roots if root in maker} for roots in operands]
     for new, old in over.items():
         found.before[maker[new]].update(node for node in reading.get(old, ()) if node != maker[new])
+    for node, equation in enumerate(equations):
+        if equation.waits is not None:
+            found.before[node].add(maker[views[equation.waits].root])
     streamed = [block.inputs[i] for i in sorted(block.streamed)]
     loads = {old: spans(equations, reading.get(old, ())) for old in streamed}
     offloaded = {var: returns(equations, reading.get(var, ())) for var in block.offloaded}

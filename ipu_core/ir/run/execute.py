@@ -17,7 +17,7 @@ from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
-from ipu_core.ir.run.kernels import BoundCall, bind
+from ipu_core.ir.run.kernels import BoundCall, bind, given_order
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
@@ -158,7 +158,7 @@ class Executable:
                 made = [each for fusion in run for _, each in computed(block, fusion)]
                 calls.append(_Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside and views[equation.output].root is equation.output:
-                call = self._bind(equation, orders.get(equation.number), control)
+                call = self._bind(equation, given_order(equation, orders), control)
                 calls.append(_Prepared(position, self._telling(call, [equation]), equation.draws))
         return calls
 
