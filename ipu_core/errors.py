@@ -72,8 +72,8 @@ class OtherOrders(UserWarning):
         super().__init__(*args)
 
 
-class NothingRecomputed(UserWarning):
-    """A part of a model is to be made again for its gradients, which read nothing of it."""
+class NothingSaved(UserWarning):
+    """What is made again or streamed to save memory of the fullest tile saves none of it, or next to none."""
 
     def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
         super().__init__(*args)

@@ -19,7 +19,7 @@ from ipu_core.diagnose.precision_table import WIDTH, precision_table
 from ipu_core.diagnose.watch import Record, Watch
 from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import NotFinite, OtherOrders
+from ipu_core.errors import NotFinite, NothingSaved, OtherOrders
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
@@ -28,6 +28,7 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, BatchInputs, Run
+from ipu_core.train.fullest import unsaved
 from ipu_core.train.keywords import LoopOptions, takes
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.options import Execution, Training, foreign, options_of
@@ -82,6 +83,9 @@ class TrainLoop:
 
     Warns:
         OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
+        NothingSaved: what is made again makes the fullest tile fuller, what is streamed of activations frees less than
+            1 % of it (engine "tiles", for which the step is compiled once more); no gradient reads anything of a part
+            that is to be made again.
 
     Attributes:
         training, execution: What decides the bits, and where they are made.
@@ -132,6 +136,8 @@ class TrainLoop:
         begun = State(Steps(as_key(key), scale=scale), dict(zip(paths(tree), leaves, strict=True)))
         watching = None if watch is None else Watching(Watch.of(watch), planned.block)
         self._begin(Stepper(prepared, begun, watching), to_torch)
+        for told in unsaved(planned, self._stepper.prepared.bill):
+            warnings.warn(told, NothingSaved, stacklevel=3)
 
     def _begin(self, stepper: Stepper, to_torch: Any = None, resumed: Resumed | None = None) -> None:
         self._stepper, self._to_torch, self._resumed = stepper, to_torch, resumed

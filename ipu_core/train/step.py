@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.errors import NothingRecomputed
 from ipu_core.ir.block import Block, Checkpoint, Equation, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
@@ -251,6 +249,7 @@ class PlannedStep:
         digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
             all numbers of formats that have no name of lowprec's.
         older_digest: The same of the words that version 0.1.0 printed: its checkpoints are taken up too.
+        idle: Names of parts that are to be made again, of which the gradients read nothing.
     """
 
     ideal: Block
@@ -260,10 +259,13 @@ class PlannedStep:
     accumulations: Mapping[int, Accumulation]
     digest: str
     older_digest: str
+    idle: tuple[str, ...] = ()
 
 
-def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
-    """Makes an ideal step ready.
+def planned_step(
+    ideal: Block, training: Training, execution: Execution, *, allow_out_of_memory: bool = False
+) -> PlannedStep:
+    """Makes an ideal step ready; one that does not fit the tiles too where that is allowed.
 
     Raises:
         ValueError, OutOfTileMemory, OutOfStreamingMemory: see `TrainLoop`.
@@ -275,13 +277,14 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     typed = streaming(typed, execution.streamed)
     traced = typed if training.loss_scale is None else guarded(typed)
     again = with_checkpoints(traced, _has_no_stash)
-    _check_parts(again, checkpoints_of(marked), training)
+    parts, anew = checkpoints_of(marked), read_anew(again)
+    _check_parts(parts, training)
     block = _ordered(again, execution)
     if training.draws_on_tiles:
         check_hardware_random(block)
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
-    if execution.engine == "tiles":
+    if execution.engine == "tiles" and not allow_out_of_memory:
         check_room(block, target)
     given = training.accumulations
     chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
@@ -292,7 +295,8 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
     digest, older = (hashlib.sha256(each.encode()).hexdigest() for each in (words, older_lines(words)))
     chosen = {number: order for number, order in chosen.items() if number not in unread}
-    return PlannedStep(ideal, training, execution, block, chosen, digest, older)
+    idle = tuple(part.name for part in parts if part not in anew)
+    return PlannedStep(ideal, training, execution, block, chosen, digest, older, idle)
 
 
 def _has_stash(part: Checkpoint) -> bool:
@@ -303,24 +307,10 @@ def _has_no_stash(part: Checkpoint) -> bool:
     return part.stash is None
 
 
-def _check_parts(block: Block, parts: Sequence[Checkpoint], training: Training) -> None:
-    """Refuses parts made again where random bits cannot be; says of which nothing is.
-
-    Raises:
-        ValueError: the tiles draw.
-
-    Warns:
-        NothingRecomputed: there are parts of which the gradients read nothing.
-    """
+def _check_parts(parts: Sequence[Checkpoint], training: Training) -> None:
+    """Refuses parts that are made again where random bits cannot be."""
     if parts and training.draws_on_tiles:
         raise ValueError("the tiles' generators never draw the same bits again: nn.checkpoint needs random='philox'")
-    anew = read_anew(block)
-    if unread := [part.name for part in parts if part not in anew]:
-        warnings.warn(
-            f"no gradient reads anything that is made in {', '.join(unread)}: recomputing it saves nothing",
-            NothingRecomputed,
-            stacklevel=4,
-        )
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:
