@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.ir.block import Array, Type
+from ipu_core.ir.block import Array, Type, dtype_of
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
 from ipu_core.train import ENGINES, GENERATORS
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, as_format
 
 Recompute = bool | float | tuple[str, ...]
 """What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
@@ -161,6 +161,18 @@ def check_recompute(recompute: Any) -> Recompute:
         "recompute must be True, False, a share between 0 and 1 such as 0.75, or names of parts such as 'blocks.*', "
         f"not {recompute!r}"
     )
+
+
+def check_stash(stash: Any) -> FloatFormat | None:
+    """The format of a stash; None: there is none.
+
+    Raises:
+        ValueError, TypeError: no format, or one without a storage dtype.
+    """
+    fmt = None if stash is None else as_format(stash)
+    if fmt is not None:
+        dtype_of(fmt)
+    return fmt
 
 
 def feed(position: int, leaf: Any, wanted: Type) -> Array:

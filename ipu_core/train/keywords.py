@@ -13,7 +13,7 @@ from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.scaling import LossScale
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 from lowprec.values.accumulation import Adder
 
 Parameters = ParamSpec("Parameters")
@@ -33,6 +33,7 @@ class _SharedTraining(_SharedArithmetic, total=False):
     loss_scale: float | str | LossScale | None
     random: str | HardwareRandom
     accumulations: Mapping[int, Accumulation] | None
+    stash: FloatFormat | str | None
 
 
 class _Precision(TypedDict, total=False):

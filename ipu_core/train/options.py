@@ -42,6 +42,7 @@ from ipu_core.train.arguments import (
     check_orders,
     check_random,
     check_recompute,
+    check_stash,
 )
 from ipu_core.train.keywords import (
     ArithmeticOptions,
@@ -54,6 +55,7 @@ from ipu_core.train.keywords import (
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.scaling import LossScale, Scale
 from ipu_core.train.values import canonical, described, digest
+from lowprec import FloatFormat
 from lowprec.checks import iterable, shown, truth
 from lowprec.values.accumulation import Adder
 
@@ -116,6 +118,8 @@ class Training(Arithmetic):
         accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
             bits, family, adder and the version of the rule, see `ipu_core.placement.orders`. No tile has an aligned
             adder, which the engine "direct" takes.
+        stash: A format in which what the parts of `nn.checkpoint` read is kept for their gradients, rounded to nearest,
+            where a part does not say its own; the forward pass goes on from the values as they are. None: as they are.
         precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
             tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
             each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".
@@ -129,6 +133,7 @@ class Training(Arithmetic):
     loss_scale: float | LossScale | None = None
     random: str | HardwareRandom = "philox"
     accumulations: Orders | None = None
+    stash: FloatFormat | None = None
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
         _fill(self, options)
@@ -145,6 +150,7 @@ class Training(Arithmetic):
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
             accumulations=None if self.accumulations is None else Orders(self.accumulations),
+            stash=check_stash(self.stash),
         )
 
     def __hash__(self) -> int:
@@ -158,11 +164,15 @@ class Training(Arithmetic):
     def record(self) -> dict[str, Any]:
         """Every field as JSON values: of a precision all but its name, of functions their code, of orders a hash.
 
+        A stash is there where there is one: what was recorded without is of the same training.
+
         Without "precision" it is what a study in several has in common.
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
         del own["precision"]["name"]
+        if self.stash is None:
+            del own["stash"]
         if self.accumulations is not None:
             own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
         own["control"] = {name: on for name, on in vars(self.control).items() if name != "esr"}
@@ -195,6 +205,7 @@ class Training(Arithmetic):
             "random": "random bits of the tiles' workers" + ("" if self.random == "hardware" else f", {self.random}"),
             "control": ", ".join(name for name, on in vars(self.control).items() if on and name != "esr"),
             "accumulations": f"given orders of sums ({len(self.accumulations or ())})",
+            "stash": "" if self.stash is None else f"stashes in {self.stash.name}",
             "family": f"orders of sums of {self.family}",
             "adder": f"{self.adder} adder",
             "order": f"version {self.order} of the rule of orders",

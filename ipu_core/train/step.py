@@ -19,7 +19,7 @@ from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.checkpoint_names import checkpointed
-from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints
+from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints, with_stash
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
@@ -272,7 +272,8 @@ def planned_step(
     """
     target = execution.target
     recompute = execution.recompute
-    marked = checkpointed(ideal, recompute if isinstance(recompute, tuple) else ())
+    marked = ideal if training.stash is None else with_stash(ideal, training.stash)
+    marked = checkpointed(marked, recompute if isinstance(recompute, tuple) else ())
     typed = with_checkpoints(training.precision.apply(marked), _has_stash)
     typed = streaming(typed, execution.streamed)
     traced = typed if training.loss_scale is None else guarded(typed)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ipu_core.ir.block import Block, Checkpoint, Equation, Params, Type, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, outputs_of, rewritten
+from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, mapped, outputs_of, rewritten
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.passes.guard import BACKWARD
@@ -43,6 +43,19 @@ def with_checkpoints(block: Block, chosen: Choice) -> Block:
     copying = _Copying(block, chosen)
     equations = rewritten(block.equations, copying.run)
     return dead_code(closed(replace(block, equations=tuple(equations))))
+
+
+def with_stash(block: Block, fmt: FloatFormat) -> Block:
+    """The Block whose parts without a stash have one in a format.
+
+    Raises:
+        ValueError: it has no parts.
+    """
+    parts = checkpoints_of(block)
+    if not parts:
+        raise ValueError(f"stash={fmt.name!r} is for parts that nn.checkpoint marks, of which this model has none")
+    new = {part: part if part.stash else Checkpoint(part.name, fmt) for part in parts}
+    return mapped(block, lambda e: replace(e, checkpoint=new[e.checkpoint]) if e.checkpoint else e)
 
 
 def read_anew(block: Block) -> frozenset[Checkpoint]:

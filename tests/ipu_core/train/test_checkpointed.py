@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lowprec
 from ipu_core import AdamW, Execution, Machine, Sgd, Target, Training, TrainLoop, nn
 from ipu_core.errors import NothingSaved
 from ipu_core.ir.bodies import equations_of
@@ -17,9 +18,11 @@ from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.verify import verify
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 from tests.examples import examples
 
+pytestmark = pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of models as small as these
+SEVEN = FloatFormat("seven", 3, 3)
 TARGET = Target("gc200", tiles=32)
 WIDTH = 8
 
@@ -98,7 +101,6 @@ def runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 @given(runs())
 @examples(quick=6, slow=200)
-@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")
 def test_every_bit_is_the_same_with_and_without(run: tuple[str, dict[str, Any]]) -> None:
     how, settings = run
     plain, again = loop(None, **settings), loop(how, **settings)
@@ -201,3 +203,73 @@ def test_twelve_layers_need_the_room_of_one_and_their_inputs() -> None:
     assert after.memory.peak_bytes < 0.6 * before.memory.peak_bytes
     assert before.cycles < after.cycles < 1.5 * before.cycles
     assert plain.train((text, text)) == again.train((text, text))
+
+
+def squares(stash: str | None, forward: str, params: Any, batch: Any) -> Any:
+    """The sum of p (x w)^2: all numbers are integers, and sums of them exact."""
+    f = nn.checkpoint(lambda p, h: nn.reduce_sum(nn.square(h) * p), stash, forward)
+    return f(params["p"], batch @ params["w"])
+
+
+@pytest.mark.parametrize("forward", ["exact", "stashed"])
+@pytest.mark.parametrize("engine", ["direct", "tiles"])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_are_those_of_values_rounded_to_nearest(forward: str, engine: str, micro_batches: int) -> None:
+    rng = np.random.default_rng(2)
+    w, p = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((4, 8), (8,)))
+    x = rng.integers(-9, 9, (6, 4)).astype(np.float32)
+    made = TrainLoop(partial(squares, "float8_e4m3fn", forward), {"w": w, "p": p}, x, optimizer=Sgd(1.0),
+                     precision="fp32.32", engine=engine, target=TARGET, micro_batches=micro_batches)  # fmt: skip
+    h = x @ w
+    kept = lowprec.round(h, "float8_e4m3fn")
+    assert (kept != h).any()
+    on = h if forward == "exact" else kept
+    assert made.train(x) == np.square(on).dot(p).sum() / micro_batches
+    np.testing.assert_array_equal(made.params["p"], p - np.square(kept).sum(0) / micro_batches)
+    np.testing.assert_array_equal(made.params["w"], w - x.T @ (2 * kept * p) / micro_batches)
+
+
+def test_a_training_says_the_stash_of_parts_that_do_not() -> None:
+    settings: dict[str, Any] = {"precision": "fp16.16/stochastic", "engine": "direct"}
+    plain, wide, narrow = (loop("nn", stash=stash, **settings) for stash in (None, "float32", "float8_e4m3fn"))
+    assert trained(plain) == trained(wide)  # what is kept has fewer bits already
+    assert digest(plain) != digest(narrow)
+    assert trained(plain) != trained(narrow)
+    ways = [loop("nn", stash="float8_e4m3fn", **settings | other) for other in
+            ({"reorder": False}, {"recompute": "blocks.*"}, {"recompute": True}, {"engine": "tiles"})]  # fmt: skip
+    wanted = trained(loop("nn", stash="float8_e4m3fn", **settings))
+    for way in ways:
+        assert trained(way) == wanted
+    kept = [e for e in equations_of(narrow.block) if e.op == "convert" and e.output.name.endswith(".stash")]
+    assert len(kept) == 2
+    with pytest.raises(ValueError, match=r"for parts that nn\.checkpoint marks, of which this model has none"):
+        loop(None, stash="float16", **settings)
+
+
+def test_a_stash_is_of_the_training_and_its_digest_where_there_is_one() -> None:
+    plain, narrow = (Training(optimizer=Sgd(0.1), precision="fp32.32", stash=stash) for stash in (None, "float16"))
+    assert "stash" not in plain.record()
+    assert narrow.record()["stash"]
+    assert plain.digest() != narrow.digest()
+    assert "stashes in float16" in str(narrow)
+    assert hash(plain) != hash(narrow)
+    with pytest.raises(ValueError, match="seven has no storage dtype"):
+        Training(optimizer=Sgd(0.1), precision="fp32.32", stash=SEVEN)
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ((block, SEVEN), "no storage dtype"),
+        ((block, None, "stashed"), "say its format"),
+        ((block, "float16", "both"), "forward must be 'exact' or 'stashed'"),
+    ],
+)
+def test_a_stash_that_is_none_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        nn.checkpoint(*given)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="checkpoint takes a function"):
+        nn.checkpoint(3)  # type: ignore[arg-type]
