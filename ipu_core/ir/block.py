@@ -123,7 +123,7 @@ NEAREST = EquationArithmetic()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Checkpoint:
+class RecomputedPart:
     """A part of the forward pass that is made again for its gradients; what it reads of outside is kept.
 
     Each is itself: two with one name are two parts.
@@ -176,7 +176,7 @@ class Equation:
     source: str | None = field(default=None, compare=False)
     drawn: int | None = None
     region: Region | None = None
-    checkpoint: Checkpoint | None = field(default=None, compare=False)
+    checkpoint: RecomputedPart | None = field(default=None, compare=False)
     waits: Var | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
     output: Var = field(init=False, compare=False, repr=False)

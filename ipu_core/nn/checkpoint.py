@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ipu_core.ir.block import Checkpoint, dtype_of
+from ipu_core.ir.block import RecomputedPart, dtype_of
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.values import builder_of
 from lowprec import FloatFormat, as_format
@@ -55,7 +55,7 @@ def checkpoint(
         if builder is None:
             return f(*arguments, **keywords)
         name = builder.scope.layer or f"{own}.{builder.number}"
-        with builder.scoped(checkpoint=Checkpoint(name, kept, forward == "stashed")):
+        with builder.scoped(checkpoint=RecomputedPart(name, kept, forward == "stashed")):
             return f(*arguments, **keywords)
 
     return again

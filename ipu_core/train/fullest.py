@@ -8,8 +8,9 @@ from dataclasses import replace
 from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.errors import OutOfTileMemory
+from ipu_core.ir.block import Block
 from ipu_core.ir.passes.streaming import of_state
-from ipu_core.train.options import Execution
+from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import PlannedStep, planned_step
 
 LEAST = 0.01  # of the fullest tile; what frees less is said
@@ -51,19 +52,19 @@ def fullest(planned: PlannedStep, execution: Execution) -> int | None:
         ValueError, OutOfStreamingMemory: see `planned_step`.
     """
     try:
-        return billed(planned, execution).done.memory.peak_bytes
+        return billed(planned.ideal, planned.training, execution).done.memory.peak_bytes
     except OutOfTileMemory:
         return None
 
 
-def billed(planned: PlannedStep, execution: Execution, *, allow_out_of_memory: bool = False) -> Bill:
-    """The tiles' account of a step that is executed in another way.
+def billed(ideal: Block, training: Training, execution: Execution, *, allow_out_of_memory: bool = False) -> Bill:
+    """The tiles' account of a step, without what runs it.
 
     Raises:
         OutOfTileMemory: it does not fit, and that is not allowed.
     """
-    made = planned_step(planned.ideal, planned.training, execution, allow_out_of_memory=allow_out_of_memory)
+    made = planned_step(ideal, training, execution, allow_out_of_memory=allow_out_of_memory)
     return bills.bill(
-        made.block, execution.target, made.accumulations, made.training.control, overlap=execution.overlap,
+        made.block, execution.target, made.accumulations, training.control, overlap=execution.overlap,
         share=execution.reorder, steps_per_call=execution.steps_per_call, allow_out_of_memory=allow_out_of_memory,
     )  # fmt: skip

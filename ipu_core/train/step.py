@@ -14,7 +14,7 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Checkpoint, Equation, format_name, text
+from ipu_core.ir.block import Block, Equation, RecomputedPart, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.passes.autodiff import value_and_grad
@@ -300,15 +300,15 @@ def planned_step(
     return PlannedStep(ideal, training, execution, block, chosen, digest, older, idle)
 
 
-def _has_stash(part: Checkpoint) -> bool:
+def _has_stash(part: RecomputedPart) -> bool:
     return part.stash is not None
 
 
-def _has_no_stash(part: Checkpoint) -> bool:
+def _has_no_stash(part: RecomputedPart) -> bool:
     return part.stash is None
 
 
-def _check_parts(parts: Sequence[Checkpoint], training: Training) -> None:
+def _check_parts(parts: Sequence[RecomputedPart], training: Training) -> None:
     """Refuses parts that are made again where random bits cannot be."""
     if parts and training.draws_on_tiles:
         raise ValueError("the tiles' generators never draw the same bits again: nn.checkpoint needs random='philox'")

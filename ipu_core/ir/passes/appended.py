@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.ir.block import Atom, Checkpoint, Equation, EquationArithmetic, Literal, Params, Var
+from ipu_core.ir.block import Atom, Equation, EquationArithmetic, Literal, Params, RecomputedPart, Var
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, Rounding
 from lowprec.values.rounding import NEAREST_EVEN
@@ -34,7 +34,7 @@ class Appended:
         role: str = "optimizer",
         family: str | None = None,
         parameter: str | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: RecomputedPart | None = None,
         rounding: Rounding = NEAREST_EVEN,
         **params: Any,
     ) -> Var:

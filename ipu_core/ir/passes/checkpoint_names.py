@@ -13,7 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from ipu_core.ir.block import Block, Checkpoint, Equation, Var
+from ipu_core.ir.block import Block, Equation, RecomputedPart, Var
 from ipu_core.ir.bodies import equations_of, mapped
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.passes.guard import BACKWARD
@@ -38,13 +38,13 @@ def checkpointed(block: Block, patterns: Sequence[str]) -> Block:
     if not patterns:
         return block
     names = _Names(block, patterns)
-    parts: dict[str, Checkpoint] = {}
-    found: dict[int, Checkpoint] = {}
-    latest: dict[Var, tuple[int, Checkpoint]] = {}
+    parts: dict[str, RecomputedPart] = {}
+    found: dict[int, RecomputedPart] = {}
+    latest: dict[Var, tuple[int, RecomputedPart]] = {}
     for place, equation in enumerate(equations_of(block)):
-        part: Checkpoint | None = None
+        part: RecomputedPart | None = None
         if equation.role in OF_GRADIENTS and (name := names.part(equation)) is not None:
-            part = parts.setdefault(name, Checkpoint(name))
+            part = parts.setdefault(name, RecomputedPart(name))
         elif equation.role in OF_GRADIENTS and _is_nameless(equation):
             _, part = max((latest[var] for var in equation.operands if var in latest), default=(0, None), key=_place)
         if part is not None:
@@ -54,7 +54,7 @@ def checkpointed(block: Block, patterns: Sequence[str]) -> Block:
     return _with_parts(block, found)
 
 
-def _place(one: tuple[int, Checkpoint | None]) -> int:
+def _place(one: tuple[int, RecomputedPart | None]) -> int:
     return one[0]
 
 
@@ -62,10 +62,10 @@ def _is_nameless(equation: Equation) -> bool:
     return not (equation.layer or equation.parameter) and equation.family != LOSS
 
 
-def _with_parts(block: Block, found: Mapping[int, Checkpoint]) -> Block:
+def _with_parts(block: Block, found: Mapping[int, RecomputedPart]) -> Block:
     """The Block with parts by number of an equation, beside those that are marked in it."""
-    marked: dict[Checkpoint, set[Checkpoint | None]] = {}
-    around: dict[Checkpoint, set[Checkpoint | None]] = {}
+    marked: dict[RecomputedPart, set[RecomputedPart | None]] = {}
+    around: dict[RecomputedPart, set[RecomputedPart | None]] = {}
     for equation in equations_of(block):
         if equation.role in BACKWARD:
             continue
@@ -74,13 +74,13 @@ def _with_parts(block: Block, found: Mapping[int, Checkpoint]) -> Block:
             marked.setdefault(own, set()).add(other)
         if other is not None:
             around.setdefault(other, set()).add(own)
-    inner: dict[Checkpoint, Checkpoint] = {}
+    inner: dict[RecomputedPart, RecomputedPart] = {}
     for own, others in marked.items():
         (outer, *more) = others
         if not more and outer is not None and own.stash is None and around[outer] != {own}:
             inner[own] = outer
 
-    def part(equation: Equation) -> Checkpoint | None:
+    def part(equation: Equation) -> RecomputedPart | None:
         own = equation.checkpoint
         return found.get(equation.number) if own is None else inner.get(own, own)
 

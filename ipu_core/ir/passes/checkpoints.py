@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ipu_core.ir.block import Block, Checkpoint, Equation, Params, Type, Var
+from ipu_core.ir.block import Block, Equation, Params, RecomputedPart, Type, Var
 from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, mapped, outputs_of, rewritten
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import OPS, STRUCTURE
@@ -19,11 +19,11 @@ from ipu_core.ir.passes.guard import BACKWARD
 from ipu_core.ir.passes.schedule import dead_code
 from lowprec import FloatFormat
 
-Choice = Callable[[Checkpoint], bool]
+Choice = Callable[[RecomputedPart], bool]
 """Whether a part is made again."""
 
 
-def checkpoints_of(block: Block) -> tuple[Checkpoint, ...]:
+def checkpoints_of(block: Block) -> tuple[RecomputedPart, ...]:
     """The parts that forward equations of a Block belong to, in order."""
     found = (equation.checkpoint for equation in equations_of(block) if equation.role not in BACKWARD)
     return tuple(dict.fromkeys(each for each in found if each is not None))
@@ -54,11 +54,11 @@ def with_stash(block: Block, fmt: FloatFormat) -> Block:
     parts = checkpoints_of(block)
     if not parts:
         raise ValueError(f"stash={fmt.name!r} is for parts that nn.checkpoint marks, of which this model has none")
-    new = {part: part if part.stash else Checkpoint(part.name, fmt) for part in parts}
+    new = {part: part if part.stash else RecomputedPart(part.name, fmt) for part in parts}
     return mapped(block, lambda e: replace(e, checkpoint=new[e.checkpoint]) if e.checkpoint else e)
 
 
-def read_anew(block: Block) -> frozenset[Checkpoint]:
+def read_anew(block: Block) -> frozenset[RecomputedPart]:
     """The parts of which a Block has copies."""
     made = (equation.checkpoint for equation in equations_of(block) if equation.drawn is not None)
     return frozenset(each for each in made if each is not None)
@@ -80,11 +80,11 @@ class _Copying:
         self._place = {equation.output: place for place, equation in enumerate(equations_of(block))}
         kept = (*outputs_of(block), *block.offloaded, *(new for _, new in carries_of(block)))
         self._kept = {self._views[var].root for var in kept}
-        self._stashes: dict[tuple[Checkpoint, Var], Var] = {}
-        self._waits: dict[Checkpoint, Var | None] = {}
-        self._part: dict[Var, Checkpoint] = {}
+        self._stashes: dict[tuple[RecomputedPart, Var], Var] = {}
+        self._waits: dict[RecomputedPart, Var | None] = {}
+        self._part: dict[Var, RecomputedPart] = {}
         self.equations: list[Equation] = []
-        self.again: dict[tuple[Checkpoint, Var], Var] = {}
+        self.again: dict[tuple[RecomputedPart, Var], Var] = {}
         self._there: set[Var] = set()
 
     def run(self, equations: Sequence[Equation]) -> Sequence[Equation]:
@@ -101,11 +101,11 @@ class _Copying:
             self._there.add(equation.output)
         return self.equations
 
-    def _parts(self, equations: Sequence[Equation]) -> dict[Var, Checkpoint]:
+    def _parts(self, equations: Sequence[Equation]) -> dict[Var, RecomputedPart]:
         """By value of the forward pass, the part that it is of. Casts of parameters are of the part that reads them."""
         forward = [e for e in equations if e.role not in BACKWARD and e.drawn is None]
         part = {e.output: e.checkpoint for e in forward if e.checkpoint is not None and self._chosen(e.checkpoint)}
-        readers: dict[Var, set[Checkpoint | None]] = {}
+        readers: dict[Var, set[RecomputedPart | None]] = {}
         for equation in reversed(forward):
             own = part.get(equation.output)
             found = readers.get(equation.output, {None})
@@ -125,9 +125,9 @@ class _Copying:
             simple = (equation.op == "convert" or equation.op in STRUCTURE) and len(equation.operands) == 1
         return simple
 
-    def _entering(self, equations: Sequence[Equation]) -> dict[Checkpoint, Var | None]:
+    def _entering(self, equations: Sequence[Equation]) -> dict[RecomputedPart, Var | None]:
         """By part the first gradient of what is behind it that one of its own reads."""
-        found: dict[Checkpoint, Var | None] = {}
+        found: dict[RecomputedPart, Var | None] = {}
         for equation in equations:
             part = equation.checkpoint
             if part is None or equation.role not in BACKWARD or part in found:
@@ -139,29 +139,29 @@ class _Copying:
                     break
         return found
 
-    def _of_copies(self, equation: Equation, part: Checkpoint) -> Equation:
+    def _of_copies(self, equation: Equation, part: RecomputedPart) -> Equation:
         """A gradient that reads copies; what they are made of is copied first."""
         self._copy(equation.operands, part)
         return self._rewired(equation, part)
 
-    def _rewired(self, equation: Equation, part: Checkpoint) -> Equation:
+    def _rewired(self, equation: Equation, part: RecomputedPart) -> Equation:
         inputs = tuple(self._read(x, part) if isinstance(x, Var) else x for x in equation.inputs)
         return equation if inputs == equation.inputs else replace(equation, inputs=inputs)
 
-    def _read(self, var: Var, part: Checkpoint) -> Var:
+    def _read(self, var: Var, part: RecomputedPart) -> Var:
         """What gradients and copies of a part read for a value."""
         if (part, var) not in self.again and (stash := self._stashes.get((part, var))) is not None:
             self._restore(var, stash, part)
         return self.again.get((part, var), var)
 
-    def _is_anew(self, var: Var, part: Checkpoint) -> bool:
+    def _is_anew(self, var: Var, part: RecomputedPart) -> bool:
         """Whether a value is one of a part, or a view of one, that is not kept anyway."""
         root = self._views[var].root
         if root in self._kept or var not in self._place or self._made[var].role in BACKWARD:
             return False
         return part in (self._part.get(var), self._part.get(root))
 
-    def _copy(self, wanted: Iterable[Var], part: Checkpoint) -> None:
+    def _copy(self, wanted: Iterable[Var], part: RecomputedPart) -> None:
         """Copies what makes values, in the order of the first."""
         pending, found = list(wanted), set[Var]()
         while pending:
@@ -173,7 +173,7 @@ class _Copying:
             equation = self._rewired(self._made[var], part)
             self._append(replace(equation, drawn=equation.keyed), var, f"{var.name}.again", part)
 
-    def _append(self, equation: Equation, var: Var, name: str, part: Checkpoint) -> None:
+    def _append(self, equation: Equation, var: Var, name: str, part: RecomputedPart) -> None:
         """Appends a copy, with a number of its own, once the gradient is there that enters the part."""
         waits = self._waits.get(part)
         if waits not in self._there:
@@ -186,7 +186,7 @@ class _Copying:
         self._fresh += 1
         return number
 
-    def _from_stashes(self, equation: Equation, part: Checkpoint, fmt: FloatFormat) -> Equation:
+    def _from_stashes(self, equation: Equation, part: RecomputedPart, fmt: FloatFormat) -> Equation:
         """A forward equation before which what it reads of outside is kept in few bits."""
         read = dict[Var, Var]()
         for var in dict.fromkeys(equation.operands):
@@ -198,19 +198,19 @@ class _Copying:
         wide = {var: self._widened(var, stash, part) for var, stash in read.items()}
         return replace(equation, inputs=tuple(wide.get(x, x) if isinstance(x, Var) else x for x in equation.inputs))
 
-    def _is_stashed(self, var: Var, part: Checkpoint, fmt: FloatFormat) -> bool:
+    def _is_stashed(self, var: Var, part: RecomputedPart, fmt: FloatFormat) -> bool:
         """Whether it is an activation from outside a part, with more bits than its stash."""
         maker = self._made.get(self._views[var].root)
         outside = maker is not None and maker.role not in BACKWARD and self._part.get(var) is not part
         return outside and isinstance(var.type.format, FloatFormat) and not fmt.contains(var.type.format)
 
-    def _keep(self, var: Var, part: Checkpoint, fmt: FloatFormat) -> Var:
+    def _keep(self, var: Var, part: RecomputedPart, fmt: FloatFormat) -> Var:
         """Rounds a value to nearest into its stash."""
         stash = self._stashes[part, var] = Var(f"{var.name}.stash", Type(var.type.shape, fmt))
         self.equations.append(_convert(self._next(), var, stash, part))
         return stash
 
-    def _widened(self, var: Var, stash: Var, part: Checkpoint) -> Var:
+    def _widened(self, var: Var, stash: Var, part: RecomputedPart) -> Var:
         """A stash in the format of what it is kept of, from which the forward pass goes on."""
         wide = next((e.output for e in self.equations if e.operands == (stash,) and e.drawn is None), None)
         if wide is None:
@@ -218,13 +218,13 @@ class _Copying:
             self.equations.append(_convert(self._next(), stash, wide, part))
         return wide
 
-    def _restore(self, var: Var, stash: Var, part: Checkpoint) -> None:
+    def _restore(self, var: Var, stash: Var, part: RecomputedPart) -> None:
         """A stash in the format of what it is kept of, for what is made again."""
         first = next(e.number for e in self.equations if e.output is stash)
         self._append(replace(_convert(0, stash, var, part), drawn=first), var, f"{var.name}.restored", part)
 
 
-def _convert(number: int, var: Var, output: Var, part: Checkpoint) -> Equation:
+def _convert(number: int, var: Var, output: Var, part: RecomputedPart) -> Equation:
     """A rounding to nearest, which draws nothing."""
     family = OPS["convert"].family
     return Equation(number, "convert", (var,), (output,), Params({}), family=family, layer=part.name, checkpoint=part)

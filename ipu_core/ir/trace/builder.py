@@ -15,12 +15,12 @@ from ipu_core.ir.block import (
     Array,
     Atom,
     Block,
-    Checkpoint,
     Equation,
     EquationArithmetic,
     Format,
     Literal,
     Params,
+    RecomputedPart,
     Type,
     Var,
 )
@@ -43,7 +43,7 @@ class Scope:
     family: str | None = None
     parameter: str | None = None
     layer: str | None = field(default=None, compare=False)  # one meaning is computed once, wherever it is asked for
-    checkpoint: Checkpoint | None = field(default=None, compare=False)
+    checkpoint: RecomputedPart | None = field(default=None, compare=False)
 
 
 class Builder:
@@ -62,7 +62,7 @@ class Builder:
     @contextmanager
     def scoped(
         self, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-        layer: str | None = None, checkpoint: Checkpoint | None = None,
+        layer: str | None = None, checkpoint: RecomputedPart | None = None,
     ) -> Iterator[None]:  # fmt: skip
         """Marks the equations emitted inside; what is not given stays as it is outside, and so does a checkpoint."""
         outer = self.scope

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Atom, Checkpoint, Format, Literal, Params, Var, format_name
+from ipu_core.ir.block import Atom, Format, Literal, Params, RecomputedPart, Var, format_name
 from ipu_core.ir.ops import INT32, OPS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.builder import Builder
@@ -81,7 +81,8 @@ def builder_of(values: Sequence[Value]) -> Builder | None:
 
 
 def scope(values: Any, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-          layer: str | None = None, checkpoint: Checkpoint | None = None) -> AbstractContextManager[None]:  # fmt: skip
+          layer: str | None = None,
+          checkpoint: RecomputedPart | None = None) -> AbstractContextManager[None]:  # fmt: skip
     """A context that marks the equations emitted inside it; does nothing when the values are arrays.
 
     Args:
