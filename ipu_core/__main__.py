@@ -359,7 +359,7 @@ def _from_file(given: argparse.Namespace) -> list[str]:
             continue
         if name in TRAINING and given.command == "profile":  # one file for all commands
             continue
-        if name == "precisions" and isinstance(value, list):
+        if name in ("precisions", "recompute") and isinstance(value, list):
             value = ",".join(map(str, value))
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []
