@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.ir.verify import InvalidBlock
     from ipu_core.study.compare import compare
+    from ipu_core.study.recompute_curve import RecomputeCurve, recompute_curve
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
@@ -146,6 +147,7 @@ __all__ = [
     "PrecisionRule",
     "Predictor",
     "Profile",
+    "RecomputeCurve",
     "Record",
     "RemoteBuffer",
     "RemoteLoad",
@@ -189,6 +191,7 @@ __all__ = [
     "nn",
     "plan",
     "poptorch",
+    "recompute_curve",
     "sensitivity",
     "trace",
     "unit_scale",
@@ -239,6 +242,7 @@ _find = lazy_names(
         "study": "",
         "diagnose.blame": "Blame Sensitivity blame cheapest sensitivity",
         "study.compare": "compare",
+        "study.recompute_curve": "RecomputeCurve recompute_curve",
         "chip.target": "Target",
         "train": "",
         "train.data.batches": "Epochs Samples",

@@ -206,8 +206,9 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
     parser.add_argument(
-        "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=typed.share, metavar="SHARE",
-        help="forward values made again, not kept, where cheap; until temporaries peak at a SHARE, as in 0.8",
+        "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=typed.recompute, metavar="WHAT",
+        help="forward values made again, not kept, where cheap; until temporaries peak at a share, as 0.8; or all of "
+        "some parts, as 'blocks.*' or 'layers'",
     )  # fmt: skip
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
@@ -376,7 +377,7 @@ def _from_file(given: argparse.Namespace) -> list[str]:
             continue
         if name in TRAINING and given.command == "profile":  # one file for all commands
             continue
-        if name == "precisions" and isinstance(value, list):
+        if name in ("precisions", "recompute") and isinstance(value, list):
             # as one word: --precisions takes several, and the last occurrence alone would count
             value = ",".join(map(str, value))
         if isinstance(value, bool):

@@ -81,6 +81,13 @@ class OtherStudy(ValueError):
         super().__init__(*args)
 
 
+class NothingSaved(UserWarning):
+    """What is made again or streamed to save memory of the fullest tile saves none of it, or next to none."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
+
 class OutOfStreamingMemory(IpuError, MemoryError):
     """Remote buffers need more than the system has of streaming memory.
 

@@ -136,7 +136,7 @@ class Target:
 
     @property
     def family(self) -> str:
-        """ "mk1" or "mk2": the generation that the chip is of, whose order of sums is taken (see `placement.orders`)."""
+        """ "mk1" or "mk2": the generation that the chip is of, whose order of sums is taken (`placement.orders`)."""
         return _FAMILIES[self.name]
 
     def check_adder(self, adder: Adder) -> None:

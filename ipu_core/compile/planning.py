@@ -12,7 +12,7 @@ from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
-from ipu_core.ir.run.kernels import order_of
+from ipu_core.ir.run.kernels import given_order, order_of
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.placement.cuts import BYTE, BYTES_GROUP
@@ -144,7 +144,7 @@ def plan(
     sums: dict[int, SumPlan | ConvPlan] = {}
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
-        order = orders.get(number, Accumulation()) if number not in maxima else Accumulation()
+        order = Accumulation() if number in maxima else given_order(equation, orders) or Accumulation()
         order = order_of(equation, order)
         place, room = (placements or {}).get(number), _room(target, free[number])
         if equation.op in CONVOLUTIONS:

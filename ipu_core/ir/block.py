@@ -127,6 +127,23 @@ class EquationArithmetic:
 NEAREST = EquationArithmetic()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecomputedPart:
+    """A part of the forward pass that is made again for its gradients; what it reads of outside is kept.
+
+    Each is itself: two with one name are two parts.
+
+    Attributes:
+        name: for messages.
+        stash: the format in which activations that it reads are kept, rounded to nearest; None: as they are.
+        goes_on: whether the forward pass goes on from what is kept so; else what is made again alone does.
+    """
+
+    name: str
+    stash: FloatFormat | None = None
+    goes_on: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Equation:
     """One operation, or a region: a part of the program as one equation, with a body.
@@ -140,7 +157,11 @@ class Equation:
         layer: dotted name of the part of the model it belongs to, by `nn.name_scope` or as torch calls it.
         source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
             no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
-        drawn: whose random bits it takes, that of which it is a copy; None: its own.
+        drawn: whose random bits and order of a sum it takes, that of which it is a copy; None: its own.
+        checkpoint: the part made again for its gradients that it belongs to, as a forward equation or as a gradient of
+            one; None: none.
+        waits: a value that has to be there before it though it does not read it; None: none. A copy waits for the
+            gradient for which it is made, or the order would make it early and keep it.
         region: its body, and when that runs; None: it is one operation.
         operands: the inputs that are values, without the literals.
         name: what reports, tables, profiles and messages call it: "0.weight.grad_weight.dot.34".
@@ -160,6 +181,8 @@ class Equation:
     source: str | None = field(default=None, compare=False)
     drawn: int | None = None
     region: Region | None = None
+    checkpoint: RecomputedPart | None = field(default=None, compare=False)
+    waits: Var | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
     output: Var = field(init=False, compare=False, repr=False)
 

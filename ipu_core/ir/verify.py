@@ -81,7 +81,7 @@ class _Verifier:
             if equation.number in self.numbers:
                 raise DuplicateDefinition(f"{where}: another equation has the number {equation.number}")
             self.numbers.add(equation.number)
-            for var in equation.operands:
+            for var in (*equation.operands, *filter(None, (equation.waits,))):
                 if var not in defined:
                     raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
             if equation.region is not None:

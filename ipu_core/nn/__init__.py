@@ -37,6 +37,7 @@ from ipu_core.nn.attention import (
     rotary_embedding,
     segment_mask,
 )
+from ipu_core.nn.checkpoint import checkpoint
 from ipu_core.nn.losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -81,6 +82,7 @@ from ipu_core.nn.rotations import hadamard
 
 __all__ = [
     "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "causal_mask",
+    "checkpoint",
     "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy", "cross_entropy_rows", "dropout",
     "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "hadamard",
     "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log",

@@ -79,7 +79,7 @@ class Settings:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     random: str = "philox"
-    recompute: bool | float = False
+    recompute: bool | float | str | tuple[str, ...] = False
     unit_scaled: bool = False
     mup: bool = False
     text: str | None = None

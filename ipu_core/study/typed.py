@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ipu_core.ir.passes.checkpoint_names import LAYERS
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train.arguments import check_share
+from ipu_core.train.arguments import Recompute, check_recompute
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 from lowprec.threads import MOST
@@ -175,13 +176,17 @@ def scale(text: str) -> float | str:
         raise argparse.ArgumentTypeError(f"must be a number, 'automatic' or 'none', not {text!r}") from None
 
 
-def share(text: str) -> bool | float:
-    """A share of the temporaries' peak."""
+def recompute(text: str) -> Recompute:
+    """A share of the temporaries' peak, or names of parts, joined by commas."""
+    names = text.split(",")
     try:
-        return check_share(float(text))
+        if all(name == LAYERS or "." in name.strip("0123456789.") or "*" in name for name in names):
+            return check_recompute(names)
+        return check_recompute(float(text))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"must be a number between 0 and 1, not {text!r}; MODEL stands before it"
+            f"must be a number between 0 and 1, or parts such as 'blocks.*' or 'layers', not {text!r}; "
+            "MODEL stands before it"
         ) from None
 
 

@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.ir.block import Array, Type
+from ipu_core.ir.block import Array, Type, dtype_of
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import named
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
 from ipu_core.placement.orders import Orders
 from ipu_core.train import ENGINES, GENERATORS
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, as_format
 from lowprec import float32 as FLOAT32
 from lowprec.checks import by_number, shown
+
+Recompute = bool | float | tuple[str, ...]
+"""What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
 
 
 def check_loss_function(loss: Any) -> None:
@@ -138,13 +141,37 @@ def check_random(random: Any) -> str | HardwareRandom:
     return random
 
 
-def check_share(recompute: Any) -> bool | float:
-    """`recompute` as checked: whether every cheap forward value is recomputed, or the share of the peak to reach."""
+def check_recompute(recompute: Any) -> Recompute:
+    """What `recompute` says: whether all that is cheap is made again, a share of the memory to come down to, or names.
+
+    Names are given in order and each once: neither says more.
+
+    Raises:
+        ValueError: it says none of these.
+    """
     if isinstance(recompute, bool | np.bool_):
         return bool(recompute)
-    if not isinstance(recompute, float | np.floating) or not 0 < recompute < 1:
-        raise ValueError(f"recompute must be True, False or a share between 0 and 1 such as 0.75, not {recompute!r}")
-    return float(recompute)
+    if isinstance(recompute, float | np.floating) and 0 < recompute < 1:
+        return float(recompute)
+    names = (recompute,) if isinstance(recompute, str) else recompute
+    if isinstance(names, tuple | list | set | frozenset) and names and all(isinstance(n, str) and n for n in names):
+        return tuple(sorted(set(names)))
+    raise ValueError(
+        "recompute must be True, False, a share between 0 and 1 such as 0.75, or names of parts such as 'blocks.*', "
+        f"not {recompute!r}"
+    )
+
+
+def check_stash(stash: Any) -> FloatFormat | None:
+    """The format of a stash; None: there is none.
+
+    Raises:
+        ValueError, TypeError: no format, or one without a storage dtype.
+    """
+    fmt = None if stash is None else as_format(stash)
+    if fmt is not None:
+        dtype_of(fmt)
+    return fmt
 
 
 def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:

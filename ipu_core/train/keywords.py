@@ -13,7 +13,7 @@ from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Optimizer
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 from lowprec.values.accumulation import Adder
 
 Parameters = ParamSpec("Parameters")
@@ -43,6 +43,7 @@ class _SharedTraining(_SharedArithmetic, total=False):
     loss_scale: float | str | LossScale | None
     random: str | HardwareRandom
     accumulations: Mapping[int, Accumulation] | None
+    stash: FloatFormat | str | None
 
 
 class _Precision(TypedDict, total=False):
@@ -68,7 +69,7 @@ class ExecutionOptions(_Machine, total=False):
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool
-    recompute: bool | float
+    recompute: bool | float | str | Sequence[str]
     steps_per_call: int
 
 

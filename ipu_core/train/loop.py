@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
-from ipu_core.errors import NotFinite, OtherOrders
+from ipu_core.errors import NotFinite, NothingSaved, OtherOrders
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import checkpoint
@@ -24,6 +24,7 @@ from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, Run
 from ipu_core.train.describe import Reports
+from ipu_core.train.fullest import unsaved
 from ipu_core.train.keywords import LoopOptions, takes
 from ipu_core.train.options import Execution, Training, foreign, options_of
 from ipu_core.train.predictor import Predictor
@@ -73,6 +74,9 @@ class TrainLoop(Reports):
 
     Warns:
         OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
+        NothingSaved: what is made again makes the fullest tile fuller, what is streamed of activations frees less than
+            1 % of it (engine "tiles", for which the step is compiled once more); no gradient reads anything of a part
+            that is to be made again.
 
     Attributes:
         training, execution: What decides the bits, and where they are made.
@@ -110,6 +114,8 @@ class TrainLoop(Reports):
         prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
         watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
         self._begin(Stepper(prepared, state, watching), writer_of(loss))
+        for told in unsaved(prepared.planned, self._stepper.prepared.bill):
+            warnings.warn(told, NothingSaved, stacklevel=3)
 
     def _begin(self, stepper: Stepper, to_torch: Any = None, resumed: Resumed | None = None) -> None:
         self._stepper, self._to_torch, self._resumed = stepper, to_torch, resumed

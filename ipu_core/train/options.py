@@ -24,12 +24,14 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.spelling import respelled
 from ipu_core.placement.orders import RULE, OrderRule, Orders
 from ipu_core.train.arguments import (
+    Recompute,
     check_engine,
     check_integer,
     check_optimizer,
     check_orders,
     check_random,
-    check_share,
+    check_recompute,
+    check_stash,
 )
 from ipu_core.train.digests import canonical, described, digest
 from ipu_core.train.keywords import (
@@ -42,6 +44,7 @@ from ipu_core.train.keywords import (
 )
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
+from lowprec import FloatFormat
 from lowprec.checks import iterable, shown, truth
 from lowprec.values.accumulation import Adder
 
@@ -107,6 +110,8 @@ class Training(Arithmetic):
             `ipu_core.placement.orders`. Their formats are the precision's to say: those given decide nothing and are
             kept as float32; `TrainLoop.accumulations` has them as they run. No tile has an aligned adder, which the
             engine "direct" takes.
+        stash: A format in which what the parts of `nn.checkpoint` read is kept for their gradients, rounded to nearest,
+            where a part does not say its own; the forward pass goes on from the values as they are. None: as they are.
         precision, control, family, adder, order: As of every `Arithmetic`.
 
     Raises:
@@ -118,6 +123,7 @@ class Training(Arithmetic):
     loss_scale: float | LossScale | None = None
     random: str | HardwareRandom = "philox"
     accumulations: Orders | None = None
+    stash: FloatFormat | None = None
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
         _fill(self, options)
@@ -133,6 +139,7 @@ class Training(Arithmetic):
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
             accumulations=check_orders(self.accumulations),
+            stash=check_stash(self.stash),
         )
 
     def __hash__(self) -> int:
@@ -146,12 +153,16 @@ class Training(Arithmetic):
     def record(self) -> dict[str, Any]:
         """Every field as JSON values: of a precision all but its name, of functions their code, of orders a hash.
 
+        A stash is there where there is one: what was recorded without is of the same training.
+
         Without "precision" it is what a study in several has in common.
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
         # Two names may stand for the same fields, and these decide every bit.
         del own["precision"]["name"]
+        if self.stash is None:
+            del own["stash"]
         if self.accumulations is not None:
             own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
         # esr repeats what the precision says.
@@ -185,6 +196,7 @@ class Training(Arithmetic):
             "random": "random bits of the tiles' workers" + ("" if self.random == "hardware" else f", {self.random}"),
             "control": ", ".join(name for name, on in vars(self.control).items() if on and name != "esr"),
             "accumulations": f"given orders of sums ({len(self.accumulations or ())})",
+            "stash": "" if self.stash is None else f"stashes in {self.stash.name}",
             "family": f"orders of sums of {self.family}",
             "adder": f"{self.adder} adder",
             "order": f"version {self.order} of the rule of orders",
@@ -223,7 +235,9 @@ class Execution:
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
             the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
             as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
-            where that is not enough.
+            where that is not enough. Or the names of parts, such as "blocks.*", as in rules of a precision: of each
+            part ("blocks.0", "blocks.1", ...) what it reads is kept and all else made again just before its gradients,
+            products and sums too. "layers" is every layer. What `nn.checkpoint` marks is made again in any case.
         steps_per_call: Steps that `TrainLoop.run` does in one call of the machine, without the host, where so many are
             left; callbacks are called after each call, with its last loss. The profile is that of one step, and its
             `call` that of so many.
@@ -237,7 +251,7 @@ class Execution:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
-    recompute: bool | float = False
+    recompute: Recompute = False
     steps_per_call: int = 1
 
     def __init__(self, **options: Unpack[ExecutionOptions]) -> None:
@@ -258,7 +272,7 @@ class Execution:
             streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
-            recompute=check_share(self.recompute),
+            recompute=check_recompute(self.recompute),
             steps_per_call=check_integer("steps_per_call", self.steps_per_call, least=1),
         )
 
@@ -275,12 +289,11 @@ class Execution:
             for field in fields(plain)
             if (value := getattr(self.target, field.name)) != getattr(plain, field.name)
         ]
-        share = "" if isinstance(self.recompute, bool) else f" down to {self.recompute:g} of the peak"
         told = {
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
-            "recompute": f"recomputation{share}",
+            "recompute": _recomputed(self.recompute),
             "steps_per_call": f"{self.steps_per_call} steps a call",
         }
         chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
@@ -375,6 +388,13 @@ def named(optimizer: Optimizer) -> str:
     rate = optimizer.lr
     number = isinstance(rate, int | float | np.number)
     return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
+
+
+def _recomputed(recompute: Recompute) -> str:
+    """What is made again, in words."""
+    if isinstance(recompute, tuple):
+        return f"recomputation of {', '.join(recompute)}"
+    return "recomputation" if isinstance(recompute, bool) else f"recomputation down to {recompute:g} of the peak"
 
 
 def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -14,16 +14,18 @@ from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
-from ipu_core.ir.block import Block, Equation, Literal, format_name, text
+from ipu_core.ir.block import Block, Equation, Literal, RecomputedPart, format_name, text
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS, SUMS
 from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.passes.checkpoint_names import checkpointed
+from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints, with_stash
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.run.kernels import order_of
+from ipu_core.ir.run.kernels import given_order, order_of
 from ipu_core.ir.spelling import older_lines
 from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
@@ -253,6 +255,7 @@ class PlannedStep:
             all numbers of formats that have no name of lowprec's.
         older_digest: The same of the words that version 0.1.0 printed: its checkpoints are taken up too.
         constants: Of the numbers and arrays in the equations, which the digest has by 8 digits and by shape.
+        idle: Names of parts that are to be made again, of which the gradients read nothing.
     """
 
     ideal: Block
@@ -263,34 +266,48 @@ class PlannedStep:
     digest: str
     older_digest: str
     constants: str
+    idle: tuple[str, ...] = ()
 
 
-def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
-    """Makes an ideal step ready.
+def planned_step(
+    ideal: Block, training: Training, execution: Execution, *, allow_out_of_memory: bool = False
+) -> PlannedStep:
+    """Makes an ideal step ready; one that does not fit the tiles too where that is allowed.
 
     Raises:
         ValueError, OutOfTileMemory, OutOfStreamingMemory: see `TrainLoop`.
     """
     target = execution.target
-    typed = streaming(training.precision.apply(ideal), execution.streamed)
+    recompute = execution.recompute
+    marked = ideal if training.stash is None else with_stash(ideal, training.stash)
+    marked = checkpointed(marked, recompute if isinstance(recompute, tuple) else ())
+    typed = with_checkpoints(training.precision.apply(marked), _has_stash)
+    typed = streaming(typed, execution.streamed)
     traced = typed if training.loss_scale is None else guarded(typed)
-    block = _ordered(traced, execution)
+    again = with_checkpoints(traced, _has_no_stash)
+    parts, anew = checkpoints_of(marked), read_anew(again)
+    _check_parts(parts, training)
+    block = _ordered(again, execution)
     if training.draws_on_tiles:
         check_hardware_random(block)
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
-    if execution.engine == "tiles":
+    if execution.engine == "tiles" and not allow_out_of_memory:
         check_room(block, target)
     # By the Training's rule, not the target's, so that another chip runs the same orders to the same bits.
     given = training.accumulations
     chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
+    unread = {e.number for e in equations_of(traced)} - {e.number for e in equations_of(block)}
     # The digest leaves out where and in which order equations run, so that a checkpoint goes on elsewhere.
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{text(told)}{orders}{own or ''}"  # a Block says of formats their names alone
     digest, older = (hashlib.sha256(each.encode()).hexdigest() for each in (words, older_lines(words)))
-    return PlannedStep(ideal, training, execution, block, _as_run(block, chosen), digest, older, _constants(traced))
+    chosen = {number: order for number, order in chosen.items() if number not in unread}
+    idle = tuple(part.name for part in parts if part not in anew)
+    held = _constants(traced)
+    return PlannedStep(ideal, training, execution, block, _as_run(block, chosen), digest, older, held, idle)
 
 
 def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accumulation]:
@@ -302,7 +319,7 @@ def _as_run(block: Block, orders: Mapping[int, Accumulation]) -> dict[int, Accum
     sums = {equation.number: equation for equation in equations_of(block) if equation.op in SUMS}
     if unknown := sorted(orders.keys() - sums.keys()):
         raise ValueError(f"accumulations: no sum of the step has the numbers {unknown}; there are {sorted(sums)}")
-    return {number: order_of(equation, orders.get(number)) for number, equation in sums.items()}
+    return {number: order_of(equation, given_order(equation, orders)) for number, equation in sums.items()}
 
 
 def _constants(block: Block) -> str:
@@ -313,6 +330,20 @@ def _constants(block: Block) -> str:
     for array in block.constants.values():
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()
+
+
+def _has_stash(part: RecomputedPart) -> bool:
+    return part.stash is not None
+
+
+def _has_no_stash(part: RecomputedPart) -> bool:
+    return part.stash is None
+
+
+def _check_parts(parts: Sequence[RecomputedPart], training: Training) -> None:
+    """Refuses parts that are made again where random bits cannot be."""
+    if parts and training.draws_on_tiles:
+        raise ValueError("the tiles' generators never draw the same bits again: nn.checkpoint needs random='philox'")
 
 
 def _formats(block: Block) -> Iterator[FloatFormat]:
@@ -330,8 +361,8 @@ def _ordered(traced: Block, execution: Execution) -> Block:
         return scheduled(block, target) if execution.reorder else block
 
     # Recomputation comes before the order, which so counts the memory of what is made again.
-    if isinstance(recompute, bool):
-        return order(recomputed(traced) if recompute else traced)
+    if not isinstance(recompute, float):
+        return order(recomputed(traced) if recompute is True else traced)
     return recomputed_share(traced, target, recompute, order)
 
 

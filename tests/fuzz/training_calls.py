@@ -244,6 +244,9 @@ def _of_record() -> Calls:
 
 
 HEAVY: Calls = {
+    "recompute_curve": (ipu_core.recompute_curve, lambda d: {
+        "loss": loss, "params": parameters(), "batch": batch_of(2), "optimizer": Sgd(0.1), "target": FEW,
+        "precision": d.one_of(PRECISIONS), "regions": "w*"}),
     "compare": (_soon(ipu_core.compare), _study),
     "blame": (_soon(ipu_core.blame), _few),
     "sensitivity": (_soon(ipu_core.sensitivity), lambda d: {**_few(d), "by": d.one_of(("layer", "cause"))}),

@@ -58,7 +58,7 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
 def _add(lowering: Lowering, equation: Equation, tensors: ConvolutionTensors, plan: ConvPlan) -> None:
     lowering.programs += convolve(
         lowering.graph, tensors, plan, stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=equation.name,
+        operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 

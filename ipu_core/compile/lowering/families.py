@@ -52,7 +52,7 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
     scale = lowering.tensors[equation.operands[2]] if equation.op == "scaled_dot" else None
     _, programs = matmul(
         lowering.graph, a, b, plan, out=out, scale=scale,
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=equation.name,
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=equation.name,
     )  # fmt: skip
     lowering.programs += programs
 
@@ -62,7 +62,7 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += reduce(
         lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
         maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=equation.name,
+        operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _scatter_add(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += scatter_add(
         lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
         lowering.result(equation), stochastic=equation.arithmetic.stochastic,
-        operation=equation.number, name=equation.name,
+        operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _put_along(lowering: Lowering, equation: Equation) -> None:
     indices, updates = _joined(lowering, equation)
     lowering.programs += put_along(
         lowering.graph, indices, updates, lowering.result(equation),
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=equation.name,
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 

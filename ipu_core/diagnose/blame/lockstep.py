@@ -16,6 +16,7 @@ from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.regions import iteration_key
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import evaluate_flat, run
+from ipu_core.ir.run.kernels import given_order
 from ipu_core.train.loop import TrainLoop
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -45,7 +46,7 @@ class Lockstep:
 
         def rule(equation: Equation, operands: list[Any], number: int) -> Array:
             own = None if equation.draws is None else iteration_key(key, number).fold_in(equation.draws)
-            made = declared(equation, operands, own, loop.accumulations.get(equation.number), loop.control)
+            made = declared(equation, operands, own, given_order(equation, loop.accumulations), loop.control)
             if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.ir.block import Atom, Equation, EquationArithmetic, Literal, Params, Var
+from ipu_core.ir.block import Atom, Equation, EquationArithmetic, Literal, Params, RecomputedPart, Var
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, Rounding
 from lowprec.values.rounding import NEAREST_EVEN
@@ -34,6 +34,7 @@ class Appended:
         role: str = "optimizer",
         family: str | None = None,
         parameter: str | None = None,
+        checkpoint: RecomputedPart | None = None,
         rounding: Rounding = NEAREST_EVEN,
         **params: Any,
     ) -> Var:
@@ -42,8 +43,9 @@ class Appended:
         out = Var(str(self.number), kind)
         family = OPS[op].family if family is None else family
         equation = Equation(
-            self.number, op, inputs, (out,), Params(params), role, family, parameter, EquationArithmetic(rounding)
-        )
+            self.number, op, inputs, (out,), Params(params), role, family, parameter, EquationArithmetic(rounding),
+            checkpoint=checkpoint,
+        )  # fmt: skip
         self.equations.append(equation)
         self.number += 1
         return out
@@ -53,7 +55,7 @@ class Appended:
 
         Args:
             var: a float value that is not empty.
-            about: role, family and parameter of the equations.
+            about: role, family, parameter and checkpoint of the equations.
         """
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)

@@ -257,7 +257,9 @@ def backward(
             name = name_of(pure, [atom] if atom in pure else equation.operands)
             family = equation.family if equation.family != OPS[equation.op].family else None
             role = "grad_weight" if atom in pure else "grad_input"
-            here = builder.scoped(role=role, family=family, parameter=name, layer=equation.layer)
+            here = builder.scoped(
+                role=role, family=family, parameter=name, layer=equation.layer, checkpoint=equation.checkpoint
+            )
             with here, builder.of_line(equation.source):
                 new = rule(ct, equation, y, *xs)
                 if shape_of(x) == () != shape_of(new):

@@ -102,6 +102,9 @@ def _before(block: Block, number: Mapping[int, int]) -> list[set[int]]:
     for new, old in in_place(block).items():
         maker = number[known.made[new]]
         before[maker].update(number[position] for position in known.readers[old] if number[position] != maker)
+    for position, equation in enumerate(equations_of(block)):
+        if equation.waits is not None and position in number:  # what is made again comes no sooner than it is needed
+            before[number[position]].add(number[known.made[known.views[equation.waits].root]])
     return before
 
 

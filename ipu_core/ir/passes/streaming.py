@@ -59,6 +59,12 @@ def _origin(definitions: dict[Var, Equation], var: Var) -> Equation:
     return equation
 
 
+def of_state(block: Block, pattern: str) -> frozenset[int]:
+    """Positions in the carried state of what may be streamed and has such a name."""
+    names = paths(block.arguments[0])
+    return frozenset(number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern))
+
+
 def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
     """The step with more in streaming memory: what of its state, or else of its activations, has one of these names.
 
@@ -70,7 +76,7 @@ def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
     names = paths(block.arguments[0])
     far, offloaded = set(block.streamed), set(block.offloaded)
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
+        found = of_state(block, pattern)
         made = {} if found else offloadable(block)
         kept = {var for var, e in made.items() if any(named(pattern, name) for name in names_of(e))}
         if not found | kept:

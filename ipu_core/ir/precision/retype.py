@@ -228,7 +228,7 @@ class Retype:
         role = equation.role if equation is not None else "forward"
         convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
         if equation is not None:
-            convert = replace(convert, layer=equation.layer, source=equation.source)
+            convert = replace(convert, layer=equation.layer, source=equation.source, checkpoint=equation.checkpoint)
         return self._append(convert, (base,), fmt, None, ruled=equation)
 
     def _append(

@@ -129,7 +129,9 @@ class _ScaledProducts(Appended):
 
     def _product(self, equation: Equation) -> None:
         """A product of cast operands, and what takes their scales out of it."""
-        about = {"role": equation.role, "parameter": equation.parameter, "family": SCALED}
+        about = {
+            "role": equation.role, "parameter": equation.parameter, "family": SCALED, "checkpoint": equation.checkpoint
+        }  # fmt: skip
         axes = summed_axes(equation)
         sources = equation.operands
         if self.scaling.rotation is not None:
@@ -223,7 +225,9 @@ class _ScaledProducts(Appended):
     def _cast_tensor(self, fmt: FloatFormat, var: Var, scale: Atom, product: Equation) -> Var:
         equation = self.made.get(var)
         if equation is not None and equation.op in WHOLE_VIEWS:
-            about: dict[str, Any] = {"role": equation.role, "family": equation.family, "parameter": equation.parameter}
+            about: dict[str, Any] = {
+                name: getattr(equation, name) for name in ("role", "family", "parameter", "checkpoint")
+            }
             shown = self.emit(equation.op, self._cast(equation.operands[0], 0, product), **about, **equation.params)
             self.stand_ins[shown] = equation
             return shown
@@ -246,10 +250,11 @@ class _ScaledProducts(Appended):
         return self.emit("to_blocks", values, fmt=FLOAT32, rounding=rounding, **named, **about)
 
     def _about_cast(self, var: Var, product: Equation) -> dict[str, Any]:
-        """Role and parameter of what casts a value: those of what makes it, where an equation does."""
+        """Role, parameter and checkpoint of what casts a value: those of what makes it, where an equation does."""
         maker = self.made.get(self._root(var))
-        role, parameter = ("forward", product.parameter) if maker is None else (maker.role, maker.parameter)
-        return {"role": role, "parameter": parameter, "family": "cast"}
+        role = "forward" if maker is None else maker.role
+        like = maker or product
+        return {"role": role, "parameter": like.parameter, "family": "cast", "checkpoint": like.checkpoint}
 
     def _rounded(self, op: str, *inputs: Atom, fmt: FloatFormat, **about: Any) -> Var:
         """An equation whose result is rounded as the table says."""

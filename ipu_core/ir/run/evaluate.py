@@ -17,7 +17,7 @@ from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Branch, Loop, iteration_key
 from ipu_core.ir.run.declared import declared
-from ipu_core.ir.run.kernels import check_classes
+from ipu_core.ir.run.kernels import check_classes, given_order
 from lowprec import Accumulation, Key
 from lowprec.checks import by_number, expect, shown
 from lowprec.processor import in_default_state
@@ -116,7 +116,7 @@ def evaluate_flat(
 
     def rule(equation: Equation, operands: list[Any], number: int) -> Array:
         own = None if step is None or equation.draws is None else iteration_key(step, number).fold_in(equation.draws)
-        return declared(equation, operands, own, orders.get(equation.number), control)
+        return declared(equation, operands, own, given_order(equation, orders), control)
 
     return run(block, inputs, cast, rule)
 

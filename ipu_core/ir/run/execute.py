@@ -16,7 +16,7 @@ from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
-from ipu_core.ir.run.kernels import BoundCall, bind
+from ipu_core.ir.run.kernels import BoundCall, bind, given_order
 from ipu_core.ir.run.steps import OF_STEP, Prepared, Steps
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
@@ -145,7 +145,7 @@ class Executable:
                 made = [each for fusion in run for _, each in computed(block, fusion)]
                 calls.append(Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside:
-                call = self._bind(equation, orders.get(equation.number), control)
+                call = self._bind(equation, given_order(equation, orders), control)
                 calls.append(Prepared(position, self._telling(call, [equation]), equation.draws))
         return calls
 

@@ -13,7 +13,7 @@ from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
 from ipu_core.ir.run.buffers import Buffers
 from ipu_core.ir.run.fusions import Fusion, computed, folded
-from ipu_core.ir.run.kernels import BoundCall, order_of
+from ipu_core.ir.run.kernels import BoundCall, given_order, order_of
 from lowprec import Accumulation
 from lowprec.pipeline import Pipeline
 
@@ -43,7 +43,7 @@ def bind_fusions(
             inside = [root if root in buffers.in_pieces else None for root in roots]
             rows = [root.type.nbytes // fusion.rows if root else 0 for root in inside]
             values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
-            _add(call, equation, values, rows, orders.get(equation.number), control)
+            _add(call, equation, values, rows, given_order(equation, orders), control)
     return call
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,11 @@ from lowprec.values.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
 """Computes an equation's result into its array, from the key of this equation in this step."""
+
+
+def given_order(equation: Equation, orders: Mapping[int, Accumulation]) -> Accumulation | None:
+    """The order that is given for a sum by its number; a copy has that of what it is a copy of. None: none is."""
+    return orders.get(equation.number, orders.get(equation.keyed))
 
 
 def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:

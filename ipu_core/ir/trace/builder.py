@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from ipu_core.ir.block import (
     NEAREST,
@@ -19,6 +20,7 @@ from ipu_core.ir.block import (
     Format,
     Literal,
     Params,
+    RecomputedPart,
     Type,
     Var,
 )
@@ -41,6 +43,7 @@ class Scope:
     family: str | None = None
     parameter: str | None = None
     layer: str | None = field(default=None, compare=False)  # one meaning is computed once, wherever it is asked for
+    checkpoint: RecomputedPart | None = field(default=None, compare=False)
 
 
 class Builder:
@@ -59,12 +62,13 @@ class Builder:
     @contextmanager
     def scoped(
         self, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-        layer: str | None = None,
+        layer: str | None = None, checkpoint: RecomputedPart | None = None,
     ) -> Iterator[None]:  # fmt: skip
-        """Marks the equations emitted inside; what is not given stays as it is outside."""
+        """Marks the equations emitted inside; what is not given stays as it is outside, and so does a checkpoint."""
         outer = self.scope
         changes = {"role": role, "family": family, "parameter": parameter, "layer": layer}
-        self.scope = replace(outer, **{key: value for key, value in changes.items() if value is not None})
+        inner: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+        self.scope = replace(outer, **inner, checkpoint=outer.checkpoint or checkpoint)
         try:
             yield
         finally:
@@ -126,7 +130,7 @@ class Builder:
         family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
         equation = Equation(
             self.number, op, inputs, (var,), params, scope.role, family, scope.parameter, arithmetic,
-            scope.layer, self.source or calling_line(),
+            scope.layer, self.source or calling_line(), checkpoint=scope.checkpoint,
         )  # fmt: skip
         self.equations.append(equation)
         self.number += 1

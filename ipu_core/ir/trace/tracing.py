@@ -178,7 +178,7 @@ def interpret(block: Block, values: Sequence[Value], change: Change | None = Non
         builder = builder_of(operands)
         line = nullcontext() if builder is None else builder.of_line(equation.source)
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
-                   layer=equation.layer), line:  # fmt: skip
+                   layer=equation.layer, checkpoint=equation.checkpoint), line:  # fmt: skip
             result = compute(operands) if change is None else change(equation, operands, compute)
         environment[equation.output] = result
     return [environment[var] for var in block.outputs]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Atom, Format, Literal, Params, Var, format_name
+from ipu_core.ir.block import Atom, Format, Literal, Params, RecomputedPart, Var, format_name
 from ipu_core.ir.ops import INT32, OPS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.builder import Builder
@@ -81,7 +81,8 @@ def builder_of(values: Sequence[Value]) -> Builder | None:
 
 
 def scope(values: Any, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-          layer: str | None = None) -> AbstractContextManager[None]:  # fmt: skip
+          layer: str | None = None,
+          checkpoint: RecomputedPart | None = None) -> AbstractContextManager[None]:  # fmt: skip
     """A context that marks the equations emitted inside it; does nothing when the values are arrays.
 
     Args:
@@ -89,12 +90,12 @@ def scope(values: Any, *, role: str | None = None, family: str | None = None, pa
         role: see `ROLES`.
         family: what the precision table calls the equations ("loss", "norm", "softmax", ...).
         parameter: name of the parameter concerned.
-        layer: see `Equation`.
+        layer, checkpoint: see `Equation`.
     """
     builder = builder_of(flatten(values)[0])
     if builder is None:
         return nullcontext()
-    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer)
+    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer, checkpoint=checkpoint)
 
 
 def name_scope(name: str, values: Any) -> AbstractContextManager[None]:

@@ -56,6 +56,7 @@ def test_a_language_model_s_temporaries_fall_by_a_fifth_for_few_cycles(name: str
     assert again.profile.memory.peak_bytes < usual.profile.memory.peak_bytes
 
 
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_the_same_bits() -> None:
     make = partial(loop, SMALL, 4, "fp16.16/stochastic")
     plain, *others = make(engine="direct", reorder=False), *(make(engine=e, recompute=0.8) for e in ("direct", "tiles"))
@@ -91,6 +92,7 @@ def test_all_is_made_again_where_no_price_is_low_enough() -> None:
 
 
 @pytest.mark.parametrize("precision", first(1, ["fp16.16/stochastic", "fp32.32"]))
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_cycles_are_those_that_the_machine_counts(precision: str) -> None:
     size, rows = SIZES["narrow"]
     one = loop(size, rows, precision, recompute=True, reorder=False)
@@ -102,9 +104,9 @@ def test_cycles_are_those_that_the_machine_counts(precision: str) -> None:
         assert cycles_again(one.block, TARGET, equation) == pytest.approx(counted, rel=0.15), equation.op
 
 
-@pytest.mark.parametrize("given", [0.0, 1.0, -0.5, 1, "auto", None, float("nan")])
+@pytest.mark.parametrize("given", [0.0, 1.0, -0.5, 1, "", None, float("nan"), [], ["blocks.*", 1]])
 def test_what_is_no_share_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match="recompute must be True, False or a share between 0 and 1"):
+    with pytest.raises(ValueError, match=r"recompute must be True, False, a share between 0 and 1 .* or names"):
         loop(SMALL, 4, "fp32.32", recompute=given)
 
 

@@ -143,10 +143,15 @@ def test_recompute_is_said_with_a_share_or_without(
 ) -> None:
     given: list[Settings] = []
     monkeypatch.setattr(command, "profile", lambda settings, *rest: given.append(settings))
-    for words, value in ([], "false"), (["--recompute", "0.9"], "0.9"), (["--recompute"], "true"):
+    parts = ["--recompute", "blocks.*,layers"]
+    for words, value in (
+        ([], "false"), (["--recompute", "0.9"], "0.9"), (["--recompute"], "true"), (parts, '["blocks.*", "layers"]')
+    ):  # fmt: skip
         (tmp_path / "own.toml").write_text(f"recompute = {value}\n")
         assert main(["profile", "lm", *words]) == main(["profile", "--config", str(tmp_path / "own.toml"), "lm"]) == 0
-    assert [settings.recompute for settings in given] == [False, False, 0.9, 0.9, True, True]
+    assert [settings.recompute for settings in given[:6]] == [False, False, 0.9, 0.9, True, True]
+    assert [settings.execution().recompute for settings in given[6:]] == [("blocks.*", "layers")] * 2
     with pytest.raises(SystemExit, match="2"):
         main(["profile", "--recompute", "lm"])
-    assert "must be a number between 0 and 1, not 'lm'; MODEL stands before it" in capsys.readouterr().err
+    said = "must be a number between 0 and 1, or parts such as 'blocks.*' or 'layers', not 'lm'; MODEL stands before it"
+    assert said in capsys.readouterr().err

@@ -49,6 +49,7 @@ OTHER: dict[str, tuple[Any, str]] = {
     "random": ("hardware", "random bits of the tiles' workers"),
     "control": (FloatingPointControl(nanoo=True, oflo=True), "oflo, nanoo"),
     "accumulations": ({3: Accumulation(group=8)}, "given orders of sums (1)"),
+    "stash": ("float16", "stashes in float16"),
     "family": ("mk1", "orders of sums of mk1"),
     "adder": ("pairwise", "pairwise adder"),
 }
@@ -88,7 +89,7 @@ def test_every_field_of_training_changes_the_digest_and_its_words() -> None:
         assert words in str(other)
         digests.add(other.digest(Execution()))
     assert len(digests) == len(OTHER) + 1
-    assert plain.record().keys() == names(Training)
+    assert plain.record().keys() == names(Training) - {"stash"}  # which older records do not have
 
 
 def test_no_field_of_execution_changes_a_digest_but_where_tiles_draw() -> None:
@@ -326,6 +327,7 @@ EXECUTIONS = st.builds(
 
 @examples(quick=8, slow=300)
 @given(TRAININGS, EXECUTIONS, EXECUTIONS)
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_two_executions_of_one_training_give_the_same_bits(
     training: Training, one: Execution, other: Execution
 ) -> None:
