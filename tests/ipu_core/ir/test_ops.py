@@ -5,6 +5,8 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
+from ipu_core import Target
+from ipu_core.chip import cost
 from ipu_core.compile.lowering.families import LOWERINGS
 from ipu_core.ir import ops
 from ipu_core.ir.exact import EXACT
@@ -24,6 +26,11 @@ TABLES: dict[str, tuple[Collection[str], set[str]]] = {
     "families.LOWERINGS": (LOWERINGS, {"to_blocks", "hadamard"}),  # no chip has a unit for them
 }
 """By name: a table of operations, and those that have no row in it on purpose."""
+
+
+def test_every_elementwise_operation_has_cycles() -> None:
+    for name in ops.ELEMENTWISE - {"convert"}:
+        assert cost.elementwise(Target(), ops.COMPUTED_AS[name], 8, 4) > 0
 
 
 @pytest.mark.parametrize("table", TABLES)
