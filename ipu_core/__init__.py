@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ipu_core.ir.precision.rules import PrecisionRule
     from ipu_core.ir.run.evaluate import evaluate
     from ipu_core.ir.run.execute import execute
+    from ipu_core.ir.trace.custom import custom_gradient
     from ipu_core.ir.trace.tracing import trace
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.study.compare import compare
@@ -142,6 +143,7 @@ __all__ = [
     "blame",
     "cheapest",
     "compare",
+    "custom_gradient",
     "emulate",
     "errors",
     "evaluate",
@@ -190,6 +192,7 @@ _find = lazy_names(
         "ir.precision.precision": "Precision",
         "ir.precision.rules": "PrecisionRule",
         "ir.precision.operand_scaling": "OperandScaling",
+        "ir.trace.custom": "custom_gradient",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "frontends.jax": "JaxModel from_jax",
