@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ipu_core.ir.block import Block, Equation, Literal, Var
+from ipu_core.ir.block import Array, Block, Equation, Literal, Var
 from ipu_core.ir.bodies import mapped
 from ipu_core.ir.gradient_rule import GradientCall, GradientRule, calls_of
 from ipu_core.ir.ops import CUSTOM, ELEMENTWISE, OPS
@@ -60,7 +60,10 @@ class GivenGradients:
         floats = [(number, kind) for number, kind in enumerate(rule.results) if not isinstance(kind.format, str)]
         outgoing = [seeds.get(number, Full(self.builder, 0.0, kind.shape)) for number, kind in floats]
         kept = [self._kept(atom, rule) for atom in call.kept]
-        values = interpret(self._named(call), [*kept, *outgoing])
+        block = self._named(call)
+        constants = [self._constant(array, var) for var, array in block.constants.items()]
+        open_block = replace(block, inputs=(*block.inputs, *block.constants), constants={})
+        values = interpret(open_block, [*kept, *outgoing, *constants])
         for atom, at in zip(call.arguments, rule.cotangents, strict=True):
             if isinstance(atom, Var) and at is not None and atom in self.needed:
                 new: Value = self._traced(values[at], atom)
@@ -82,6 +85,11 @@ class GivenGradients:
         value = TracedArray(self.builder, atom) if found is None else found
         # What is computed forwards again must not become one with what was: then that would be kept, not the value.
         return apply("scale_gradient", value, factor=1.0) if rule.computes_forwards else value
+
+    def _constant(self, array: Array, var: Var) -> Value:
+        """A constant of a rule in the program: what is computed with it is rounded as the rest is."""
+        atom = self.builder.constant(array, var.type.format)
+        return atom.value if isinstance(atom, Literal) else TracedArray(self.builder, atom)
 
     def _seen(self, var: Var) -> Var:
         """The value that results of calls show."""
