@@ -88,8 +88,8 @@ __all__ = [
     "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean",
     "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention", "name_scope", "normal", "one_hot",
     "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape", "reversible", "rms_norm", "rotary_embedding",
-    "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt",
-    "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
+    "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus",
+    "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip
 
 
