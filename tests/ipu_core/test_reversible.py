@@ -160,8 +160,13 @@ def live(depth: int, f: Any, **options: Any) -> int:
 
 @pytest.mark.parametrize(
     ("few", "many", "options"),
-    [(4, 16, {}), (4, 16, {"micro_batches": 2}), (8, 24, {"recompute": True})],  # with 4 the peak lies in the loss
-    ids=["plain", "micro-batches", "recompute"],
+    [
+        (4, 16, {}),
+        (4, 16, {"reorder": False}),
+        (4, 16, {"micro_batches": 2}),
+        (8, 24, {"recompute": True}),
+    ],  # with 4 the peak lies in the loss
+    ids=["plain", "as traced", "micro-batches", "recompute"],
 )
 def test_live_temporaries_do_not_grow_with_depth(few: int, many: int, options: dict[str, Any]) -> None:
     below, above = (live(depth, layer, **options) for depth in (few, many))
