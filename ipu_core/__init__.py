@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from ipu_core.ir.precision.rules import PrecisionRule
     from ipu_core.ir.run.evaluate import evaluate
     from ipu_core.ir.run.execute import execute
+    from ipu_core.ir.trace.custom import custom_gradient
     from ipu_core.ir.trace.tracing import trace
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.ir.verify import InvalidBlock
@@ -179,6 +180,7 @@ __all__ = [
     "blame",
     "cheapest",
     "compare",
+    "custom_gradient",
     "emulate",
     "errors",
     "evaluate",
@@ -231,6 +233,7 @@ _find = lazy_names(
         "ir.precision.precision": "Precision",
         "ir.precision.rules": "PrecisionRule",
         "ir.precision.operand_scaling": "OperandScaling",
+        "ir.trace.custom": "custom_gradient",
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "ir.verify": "InvalidBlock",

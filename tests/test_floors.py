@@ -34,7 +34,15 @@ FLOORS = {
     "library": Floor(("ipu_core.library",), ("placement",)),
     "equations": Floor(("ipu_core.ir",), ("lowprec",)),
     "runs": Floor(("ipu_core.ir.run",), ("equations", "chip")),
-    "tracing": Floor(("ipu_core.ir.trace", "ipu_core.ir.passes.autodiff", "ipu_core.ir.unit_scaling"), ("runs",)),
+    "tracing": Floor(
+        (
+            "ipu_core.ir.trace",
+            "ipu_core.ir.passes.autodiff",
+            "ipu_core.ir.passes.given_gradients",
+            "ipu_core.ir.unit_scaling",
+        ),
+        ("runs",),
+    ),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "files": Floor(("ipu_core.train.checkpoint", "ipu_core.train.table"), ("runs",)),

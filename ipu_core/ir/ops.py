@@ -16,6 +16,10 @@ from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
 
 INT32 = "int32"
+CUSTOM = "custom_gradient"
+"""A result whose gradient is given, then what it is a function of, and what its gradient reads: see `ir.gradient_rule`.
+It is the result as it is."""
+
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
@@ -265,6 +269,7 @@ OPS = {op.name: op for op in (
     _structural("slice", "view", _slice, "start", "stop", "step", part=True),
     _structural("stop_gradient", "view", _same),
     _structural("scale_gradient", "view", _same, "factor"),
+    _structural(CUSTOM, "view", _same, "rule", "result", arity=None),
     _structural("concatenate", "move", _concatenate, "axis", arity=None),
     _structural("pad", "move", _pad, "low", "high", "interior"),
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),

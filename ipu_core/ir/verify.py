@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Region, Type, Var, format_name
 from ipu_core.ir.bodies import flat, regions_of
-from ipu_core.ir.ops import GATHERS, OPS, STRUCTURE, VIEWS, check, gives_integers
+from ipu_core.ir.ops import CUSTOM, GATHERS, OPS, STRUCTURE, VIEWS, check, gives_integers
 from ipu_core.ir.regions import Branch, Loop
 
 
@@ -180,7 +180,8 @@ def _check_equation(equation: Equation, where: str) -> None:
     op, found = OPS[equation.op], equation.output.type
     if found.shape != shape:
         raise WrongType(f"{where}: the result is {found}, the operands give the shape {shape}")
-    formats = {x.format for x in types if isinstance(x, Type)} if op.name in STRUCTURE and not op.integers else set()
+    moved = types[:1] if op.name == CUSTOM else types
+    formats = {x.format for x in moved if isinstance(x, Type)} if op.name in STRUCTURE and not op.integers else set()
     formats |= {types[0].format} if op.name in GATHERS and isinstance(types[0], Type) else set()
     if formats and formats != {found.format}:
         given = ", ".join(sorted(map(format_name, formats)))

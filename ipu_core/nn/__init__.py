@@ -78,6 +78,7 @@ from ipu_core.nn.operations import (
     tanh,
 )
 from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell, scan
+from ipu_core.nn.reversible import reversible
 from ipu_core.nn.rotations import hadamard
 
 __all__ = [
@@ -88,9 +89,9 @@ __all__ = [
     "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log",
     "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean",
     "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention", "name_scope", "normal", "one_hot",
-    "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scale",
-    "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt",
-    "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
+    "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape", "reversible", "rms_norm", "rotary_embedding",
+    "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus",
+    "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from ipu_core.ir.passes.checkpoint_names import checkpointed
 from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints, with_stash
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
+from ipu_core.ir.passes.schedule import as_it_runs
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
@@ -239,7 +240,8 @@ def step_block(
     check_batch(batch)
     step = training_step(loss, optimizer, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    return trace(step, initial_state(params, optimizer, model_state), _part(batch, micro_batches), *numbers, carry=True)
+    state, part = initial_state(params, optimizer, model_state), _part(batch, micro_batches)
+    return as_it_runs(trace(step, state, part, *numbers, carry=True))
 
 
 @dataclass(frozen=True)

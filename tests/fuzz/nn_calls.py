@@ -94,6 +94,7 @@ def _eager() -> Calls:
         "concatenate": (nn.concatenate, lambda d: {"values": [d.array((2, 3), FLOAT)] * 2, "axis": d.integer(-2, 1)}),
         "topk": (nn.topk, lambda d: {"x": d.array((3, 5), FLOAT), "k": d.integer(1, 5), "largest": d.chance(0.5)}),
         "checkpoint": (nn.checkpoint, lambda d: {"f": nn.relu, "stash": d.one_of((None, "float16"))}),
+        "reversible": (nn.reversible, lambda d: {"f": lambda p, x: x, "g": lambda p, x: x}),
         "one_hot": (nn.one_hot, lambda d: {"labels": d.integers((4,), 3), "classes": 3}),
         "dropout": (nn.dropout, lambda d: {"x": d.array((2, 3), FLOAT), "rate": 0.5, "key": d.one_of((None, 1))}),
         "linear": (nn.linear, lambda d: {

@@ -17,6 +17,7 @@ from ipu_core.frontends.jax.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
 from ipu_core.frontends.jax.operations.call import EquationCall, as_value, kind_of
 from ipu_core.ir.trace.builder import Builder
+from ipu_core.ir.trace.custom import custom_gradient
 from ipu_core.ir.trace.values import Traced, Value, concatenate, reshape, shape_of
 from ipu_core.nn import relu
 
@@ -48,10 +49,12 @@ class JaxprInterpreter:
     Args:
         jax: the module.
         builder: of the trace.
+        given: whether what is run is part of a function whose gradient is given: those in it, often that function
+            itself, are then computed alone.
     """
 
-    def __init__(self, jax: Any, builder: Builder) -> None:
-        self._jax, self._builder = jax, builder
+    def __init__(self, jax: Any, builder: Builder, *, given: bool = False) -> None:
+        self._jax, self._builder, self._given = jax, builder, given
 
     def run(self, closed: Any, operands: Sequence[Any], place: Place = Place()) -> list[Any]:  # noqa: B008
         """The results of a closed jaxpr, or of one without constants, for its operands: traced values or constants.
@@ -86,7 +89,8 @@ class JaxprInterpreter:
             return self.run(equation.params[INSIDE[name]], given, place.inside(equation))
         if name in ALIKE:
             return given
-        held = {"scan": self._scan, "cond": self._cond, "custom_jvp_call": self._derived}
+        held = {"scan": self._scan, "cond": self._cond, "custom_jvp_call": self._derived,
+                "custom_vjp_call": self._with_gradient}  # fmt: skip
         if name in held:
             return held[name](equation, given, place)
         function = OPERATIONS.get(name)
@@ -184,6 +188,68 @@ class JaxprInterpreter:
             with self._standing(equation, place):
                 return [relu(given[0])]
         return self.run(closed, given, place.inside(equation))
+
+    def _with_gradient(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
+        """A function whose gradient is given (`jax.custom_vjp`)."""
+        params, results = equation.params, [var.aval for var in equation.outvars]
+        where = place.inside(equation)
+        if self._given:
+            return self.run(params["call_jaxpr"], given, where)
+        if params["symbolic_zeros"] or any(kind_of(aval.dtype) != "float" for aval in results):
+            why = "a gradient of integers, or with symbolic zeros, is given"
+            raise not_covered("custom_vjp_call", place.holder or equation, place.of(equation), why)
+        forward = _Closed(*params["fwd_jaxpr_thunk"].call_wrapped(*[False] * len(given)))
+        _, tree, passed = params["out_trees"]()
+        count = tree.num_leaves - sum(at is not None for at in passed)
+        own = iter(var.aval for var in forward.jaxpr.outvars[:count])
+        avals = [next(own) if at is None else equation.invars[at].aval for at in passed]
+        gradient, zeros = self._gradient(params["bwd"], [*avals, *results])
+        constants: list[Any] = []
+
+        def f(*x: Any) -> Any:
+            made = JaxprInterpreter(self._jax, _builder(x), given=True).run(forward, x, where)
+            some = iter(made[:count])
+            stays = [next(some) if at is None else x[at] for at in passed]
+            constants[:] = stays
+            return [as_value(y) for y in made[count:]], [
+                value if isinstance(value, Traced) else None for value in stays
+            ]
+
+        def backward(kept: Any, dy: Any) -> Any:
+            stays = [fixed if value is None else value for value, fixed in zip(kept, constants, strict=True)]
+            inner = JaxprInterpreter(self._jax, _builder([*stays, *dy]), given=True)
+            made = iter(inner.run(gradient, [*stays, *dy], where))
+            cotangents = [None if zero else as_value(next(made)) for zero in zeros]
+            return (*[None] * params["num_consts"], *cotangents)
+
+        f.__name__ = str(params["call_jaxpr"].jaxpr.debug_info.func_name)
+        with self._standing(equation, place):
+            found: list[Any] = custom_gradient(f, backward)(*given)
+        return found
+
+    def _gradient(self, backward: Any, avals: Sequence[Any]) -> tuple[Any, list[bool]]:
+        """The jaxpr of a backward function, and which cotangents it does not give."""
+        zeros: list[bool] = []
+
+        def flat(*arguments: Any) -> list[Any]:
+            found = backward.call_wrapped(*arguments)
+            zeros[:] = [not hasattr(each, "dtype") or str(each.dtype).startswith("float0") for each in found]
+            return [each for each, zero in zip(found, zeros, strict=True) if not zero]
+
+        given = [self._jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        return self._jax.make_jaxpr(flat)(*given), zeros
+
+
+class _Closed(NamedTuple):
+    """A jaxpr and its constants."""
+
+    jaxpr: Any
+    consts: Any
+
+
+def _builder(values: Sequence[Any]) -> Builder:
+    """The trace of values of which one at least is traced."""
+    return next(value.builder for value in values if isinstance(value, Traced))
 
 
 def _stacked(values: Sequence[Value]) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from ipu_core.ir import convolution
 from ipu_core.ir.block import Array, Block, Equation, Literal, Type, Var
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import OPS, SCALES, STRUCTURE
+from ipu_core.ir.gradient_rule import ways as gradient_ways
+from ipu_core.ir.ops import CUSTOM, OPS, SCALES, STRUCTURE
 from ipu_core.ir.parameters import name_of, name_parameters, sources
+from ipu_core.ir.passes.given_gradients import GivenGradients
 from ipu_core.ir.passes.scale_check import Edge, check_scales
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.loss_tail import as_loss
@@ -198,7 +200,8 @@ def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
     """The values that depend on a parameter: only these have cotangents."""
     needed = set(parameters)
     for equation in block.equations:
-        if _rules(equation) and any(var in needed for var in equation.operands):
+        ways = gradient_ways(equation) if equation.op == CUSTOM else equation.operands if _rules(equation) else ()
+        if any(var in needed for var in ways):
             needed.add(equation.output)
     return needed
 
@@ -206,6 +209,8 @@ def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
 def gradient_edges(block: Block, needed: set[Var]) -> Iterator[Edge]:
     """The ways that gradients take, in the order of the equations."""
     for equation in block.equations:
+        if equation.op == CUSTOM:
+            yield from (Edge(equation, var) for var in gradient_ways(equation) if var in needed)
         for position, atom in enumerate(equation.inputs if _rules(equation) else ()):
             if isinstance(atom, Var) and atom in needed and (equation.op, position) != ("select", 0):
                 yield Edge(equation, atom)
@@ -223,9 +228,7 @@ def _spread(ct: Value, equation: Equation) -> Value:
     return ct
 
 
-def backward(
-    builder: Builder, block: Block, loss: Var, parameters: dict[Var, str], scale: Var | None = None
-) -> list[Traced]:
+def backward(builder: Builder, block: Block, seeds: Mapping[Var, Traced], parameters: dict[Var, str]) -> list[Traced]:
     """Appends the equations of the gradient of a loss and gives its value for every parameter.
 
     An equation is grad_weight where it belongs to the cotangent of a value made of parameters alone (the parameter,
@@ -234,19 +237,21 @@ def backward(
     Args:
         builder: what holds the equations of the Block and receives the new ones.
         block: the forward equations.
-        loss: a value without axes.
+        seeds: the cotangents to begin with: of a loss 1, or what it is multiplied by.
         parameters: the inputs to differentiate for, with their names.
-        scale: what the loss is multiplied by; None: 1.
 
     Raises:
         UnbalancedScale: see `check_scales`.
     """
     pure, needed = sources(block, parameters), needed_values(block, parameters)
     if any(equation.op in SCALES for equation in block.equations):
-        check_scales(gradient_edges(block, needed), loss)
-    seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
-    cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
+        check_scales(gradient_edges(block, needed), *seeds)
+    cotangents = {var: seed for var, seed in seeds.items() if var in needed}
+    given = GivenGradients(builder, block, pure, needed)
     for equation in reversed(block.equations):
+        if equation.op == CUSTOM:
+            given.run(equation, cotangents)
+            continue
         if equation.output not in cotangents:
             continue
         ct = _spread(cotangents.pop(equation.output), equation)
@@ -295,7 +300,8 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
     parameters = dict(zip(inputs, paths(tree), strict=True))
     block = as_loss(name_parameters(block, parameters), block.outputs[0])
     builder = Builder(block)
-    gradients = backward(builder, block, block.outputs[0], parameters, scale)
+    seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
+    gradients = backward(builder, block, {block.outputs[0]: seed}, parameters)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
     result = None if has_aux else PyTree(tuple, (0, 1), (block.result or LEAF, tree))
     loss, *aux = block.outputs
@@ -319,7 +325,7 @@ def _is_wide(x: Value) -> bool:
 
 def _single(constant: Array) -> Array:
     """A constant that differentiation made, as a program has it: in float32."""
-    return constant.astype(np.float32)
+    return constant if constant.dtype.kind in "iu" else constant.astype(np.float32)
 
 
 def _like(gradient: Value, x: Value) -> Value:

@@ -43,14 +43,14 @@ class Edge(NamedTuple):
         return 1.0
 
 
-def arriving(edges: Iterable[Edge], loss: Var) -> list[Edge]:
+def arriving(edges: Iterable[Edge], *losses: Var) -> list[Edge]:
     """The edges by way of which a gradient of the loss comes, the last ones first.
 
     Args:
         edges: in the order of their equations. Some lead nowhere: to what is compared, or has its gradient stopped.
-        loss: where the gradient begins.
+        losses: where gradients begin.
     """
-    reached, found = {loss}, []
+    reached, found = {*losses}, []
     for edge in reversed(list(edges)):
         if edge.equation.output in reached:
             reached.add(edge.operand)
@@ -58,19 +58,19 @@ def arriving(edges: Iterable[Edge], loss: Var) -> list[Edge]:
     return found
 
 
-def check_scales(edges: Iterable[Edge], loss: Var) -> None:
+def check_scales(edges: Iterable[Edge], *losses: Var) -> None:
     """Refuses factors with which a gradient is wrong.
 
     Args:
         edges: of all values that depend on a parameter, in the order of their equations.
-        loss: where the gradient begins.
+        losses: where gradients begin.
 
     Raises:
         UnbalancedScale: with the value, the edge and its line.
     """
-    products: dict[Var, float] = {loss: 1.0}
+    products: dict[Var, float] = dict.fromkeys(losses, 1.0)
     ways: dict[Var, Edge] = {}
-    for edge in arriving(edges, loss):
+    for edge in arriving(edges, *losses):
         product = products[edge.equation.output] * edge.factor
         if edge.operand not in products:
             products[edge.operand], ways[edge.operand] = product, edge

@@ -8,10 +8,11 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 from operator import itemgetter, or_
 
-from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.bodies import carries_of, closed, with_body
+from ipu_core.ir.block import Block, Equation, Params, Var, per_block
+from ipu_core.ir.bodies import carries_of, closed, equations_of, mapped, with_body
 from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.liveness.stays import START
+from ipu_core.ir.ops import CUSTOM
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 
 MOVED_AS_ONE = 16  # equations that may be moved as one
@@ -25,6 +26,20 @@ def dead_code(block: Block) -> Block:
     equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
     return closed(replace(block, equations=equations, constants=constants))
+
+
+@per_block
+def as_it_runs(block: Block) -> Block:
+    """The Block without anything for gradients yet to be made: results of `custom_gradient` are seen as they are."""
+    if all(equation.op != CUSTOM for equation in equations_of(block)):
+        return block
+    return dead_code(mapped(block, _plain))
+
+
+def _plain(equation: Equation) -> Equation:
+    if equation.op != CUSTOM:
+        return equation
+    return replace(equation, op="stop_gradient", inputs=equation.inputs[:1], params=Params({}))
 
 
 def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, ...]:

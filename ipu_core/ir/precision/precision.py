@@ -16,6 +16,7 @@ from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, mapped
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.parameters import name_parameters
+from ipu_core.ir.passes.schedule import as_it_runs
 from ipu_core.ir.passes.streaming import moments
 from ipu_core.ir.precision.amax_scales import with_scales
 from ipu_core.ir.precision.misspelt import meant, with_commas
@@ -142,6 +143,7 @@ class Precision(RoleFormats):
             ValueError: a rule that sets nothing in the Block; the message has what there is. Formats that do not fit.
         """
         expect(Block, block=block)
+        block = as_it_runs(block)
         given = None if inputs is None else input_formats(block, inputs)
         if self.rules and all(equation.role == "forward" for equation in equations_of(block)):
             parameters = paths(block.arguments[0] if block.arguments else LEAF)

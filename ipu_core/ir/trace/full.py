@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Atom, Params, Type, Var
-from ipu_core.ir.ops import ELEMENTWISE, WHOLE_VIEWS, infer
+from ipu_core.ir.ops import CUSTOM, ELEMENTWISE, WHOLE_VIEWS, infer
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.traced import TracedArray
 from ipu_core.ir.trace.values import Traced, Value, broadcast, elementwise
@@ -48,6 +48,8 @@ class Full(TracedArray):
         """The result of an operation that needs no array."""
         if op == "convert":
             return self  # a number has no format
+        if op == CUSTOM:
+            return operands[0] if isinstance(operands[0], Full) else None  # what is kept may be full too
         if op in ELEMENTWISE:
             shape = next((x.shape for x in operands if isinstance(x, Traced) and x.shape), ())
             result = elementwise(op, *(x.number if isinstance(x, Full) else x for x in operands), fmt=fmt)

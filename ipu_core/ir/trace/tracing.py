@@ -5,20 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Type, Var
 from ipu_core.ir.bodies import region
+from ipu_core.ir.ops import CUSTOM
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, check_labels, format_of, is_number
 from ipu_core.ir.trace.traced import TracedArray
-from ipu_core.ir.trace.values import Traced, Value, apply, builder_of, lift, scope, shape_of
+from ipu_core.ir.trace.values import Traced, TwoTraces, Value, apply, builder_of, lift, scope, shape_of
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -56,7 +58,7 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
         raise TypeError(f"trace takes a function and its examples; the first argument is {shown(f)}")
     carry = truth("carry", carry)
     builder = Builder()
-    names = _argument_names(f, len(examples))
+    names = argument_names(f, len(examples))
     flat = [flatten(example) for example in examples]
     inputs: list[Var] = []
     for (leaves, tree), name in zip(flat, names, strict=True):
@@ -72,7 +74,8 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     return dead_code(block)
 
 
-def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
+def argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    """The names of a function's first arguments, or else their numbers."""
     try:
         names = list(inspect.signature(f).parameters)
     except (TypeError, ValueError):
@@ -153,6 +156,51 @@ def _kept(builder: Builder, new: Atom, old: Var) -> Var:
     return builder.append("add", (old, Literal(0.0)), Params({}), old.type, NEAREST) if new is old else new
 
 
+class TracedPart(NamedTuple):
+    """A function traced for a place in another trace.
+
+    Attributes:
+        builder: its trace.
+        inputs: of that, one for each traced leaf among the arguments.
+        given: these leaves.
+        result: what it gave, in its own trace.
+    """
+
+    builder: Builder
+    inputs: tuple[Var, ...]
+    given: list[Traced]
+    result: Any
+
+    def block(self, outputs: Sequence[Value]) -> Block:
+        """Its Block, with some values, arrays and numbers as outputs."""
+        found = tuple(_output(self.builder, value) for value in outputs)
+        return dead_code(Block(self.inputs, found, tuple(self.builder.equations), self.builder.constants))
+
+
+def traced_part(f: Callable[..., Any], *arguments: Any, role: str | None = None) -> TracedPart:
+    """A function of values of a trace, traced apart from it, with the names of the place where it is called.
+
+    Args:
+        f: a function over the arguments.
+        *arguments: nested values of one trace, arrays and numbers; these stay what they are.
+        role: of the equations; None: as outside.
+
+    Raises:
+        TwoTraces: it reads a traced value that is none of its arguments.
+    """
+    leaves, tree = flatten(arguments)
+    given = [leaf for leaf in leaves if isinstance(leaf, Traced)]
+    outer, builder = builder_of(given), Builder()
+    if outer is not None:
+        builder.scope = outer.scope if role is None else replace(outer.scope, role=role)
+    inputs = tuple(Var(str(number), leaf.node.type) for number, leaf in enumerate(given))
+    own = iter([TracedArray(builder, var) for var in inputs])
+    result = f(*unflatten(tree, [next(own) if isinstance(leaf, Traced) else leaf for leaf in leaves]))
+    if any(isinstance(leaf, Traced) and leaf.builder is not builder for leaf in flatten(result)[0]):
+        raise TwoTraces("a result is a value of another trace")
+    return TracedPart(builder, inputs, given, result)
+
+
 Change = Callable[[Equation, list[Value], Callable[[list[Value]], Value]], Value]
 """From (equation, operands, what computes it of operands) to what is to be its result."""
 
@@ -190,6 +238,8 @@ def _computed(equation: Equation, wide: bool, operands: list[Value]) -> Value:
     fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
     if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
         fmt = FLOAT64
+    if equation.op == CUSTOM and not isinstance(operands[0], Traced):
+        return operands[0]  # nothing is differentiated any more
     if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
         check_labels(operands[0], equation.params["classes"])
     return apply(equation.op, *operands, fmt=fmt, **_own_bits(equation, operands))

@@ -72,11 +72,19 @@ class Traced:
         return f"Traced({self.node}: {self.node.type})"
 
 
+class TwoTraces(ValueError):
+    """Values of two traces in one operation."""
+
+
 def builder_of(values: Sequence[Value]) -> Builder | None:
-    """The trace the values belong to; None if all are arrays and numbers."""
+    """The trace the values belong to; None if all are arrays and numbers.
+
+    Raises:
+        TwoTraces: to several.
+    """
     builders = {id(value.builder): value.builder for value in values if isinstance(value, Traced)}
     if len(builders) > 1:
-        raise ValueError("values of two different traces meet in one operation")
+        raise TwoTraces("values of two different traces meet in one operation")
     return next(iter(builders.values()), None)
 
 

@@ -23,7 +23,8 @@ NEAR = 1e-3  # a factor so near to 1 is none
 
 def gradient_factors(graph: ScaleGraph, results: Results) -> dict[tuple[Node, Var], float]:
     """The factor of the gradient that a node gives its operand, where it is not 1."""
-    inside: dict[Node, float] = {}  # p within a node, before the factors of its results
+    fixed = (node for node in map(graph.node, graph.block.equations) if node.fixed)
+    inside: dict[Node, float] = dict.fromkeys(fixed, 1.0)  # p within a node, before the factors of its results
     outside: dict[Var, float] = {}
 
     def more(var: Var) -> float:

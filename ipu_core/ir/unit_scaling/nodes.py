@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.ops import ELEMENTWISE, SCALES, STRUCTURE
+from ipu_core.ir.gradient_rule import calls_of
+from ipu_core.ir.ops import CUSTOM, ELEMENTWISE, SCALES, STRUCTURE
 from ipu_core.ir.precision.loss_tail import LOSS
 
 REGIONS = ("norm", "softmax", LOSS)
 """Families whose equations are left as they are, one operation as far as they hang together."""
+GIVEN = "given"
+MOVES = STRUCTURE - {CUSTOM}
 
 
 @dataclass(eq=False)
@@ -19,14 +22,17 @@ class Node:
     """Equations that are one operation.
 
     Attributes:
-        kind: a family of REGIONS, "function" (elementwise, of one value), "mix" (see `Mix`) or "single".
+        kind: a family of REGIONS, "function" (elementwise, of one value), "mix" (see `Mix`), "given" (a call of
+            `custom_gradient`, with all that its result and what is kept are made of) or "single".
         equations: in their order.
         root: of a function: the value that it is one of.
+        fixed: whether gradients within have no factor: what is given for theirs is not proportional to them.
     """
 
     kind: str
     equations: list[Equation] = field(default_factory=list)
     root: Var | None = None
+    fixed: bool = False
 
 
 class Mix(NamedTuple):
@@ -97,12 +103,31 @@ class ScaleGraph:
         self._differences = {s.difference.number for s in map(self.straight, block.equations) if s is not None}
         self._nodes: dict[int, Node] = {}
         self._functions: dict[Var, Node] = {}
+        self._give()
         for equation in block.equations:
-            self._join(equation)
+            if equation.number not in self._nodes:
+                self._join(equation)
         for equation in block.equations:
-            if (mix := self.mix(equation)) is not None:
+            if self.node(equation).kind != GIVEN and (mix := self.mix(equation)) is not None:
                 node = Node("mix", [mix.difference, mix.product, equation])
                 self._nodes |= {part.number: node for part in node.equations}
+
+    def _give(self) -> None:
+        """Gives the calls of `custom_gradient` their nodes, the outer ones first in calls in calls."""
+        for call in reversed(calls_of(self.block).values()):
+            if call.equations[0].number in self._nodes:
+                continue
+            node = Node(GIVEN, fixed=not call.rule.proportional)
+            inside, pending = set[int](), list(call.equations)
+            while pending:
+                equation = pending.pop()
+                if equation.number in inside or equation.number in self._nodes:
+                    continue
+                inside.add(equation.number)
+                outside = (var for var in equation.operands if var not in call.arguments)
+                pending += [self.made[var] for var in outside if var in self.made]
+            node.equations = [equation for equation in self.block.equations if equation.number in inside]
+            self._nodes |= dict.fromkeys(inside, node)
 
     def node(self, equation: Equation) -> Node:
         """The node of an equation."""
@@ -123,12 +148,12 @@ class ScaleGraph:
         """The equations that use a value, by way of moves or at once."""
         found = []
         for reader in self.readers.get(var, ()):
-            found += self.ends(reader.output) if reader.op in STRUCTURE else [reader]
+            found += self.ends(reader.output) if reader.op in MOVES else [reader]
         return found
 
     def shown(self, var: Var) -> Var:
         """The value that a chain of moves shows (the first, where several are joined)."""
-        while (equation := self.made.get(var)) is not None and equation.op in STRUCTURE:
+        while (equation := self.made.get(var)) is not None and equation.op in MOVES:
             var = equation.operands[0]
         return var
 

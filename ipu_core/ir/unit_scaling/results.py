@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipu_core.ir.block import Equation, Var
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.unit_scaling.laws import Law, normal, of_array, rounded
-from ipu_core.ir.unit_scaling.nodes import Node, ScaleGraph
+from ipu_core.ir.unit_scaling.nodes import GIVEN, Node, ScaleGraph
 
 NEAR = 1e-3  # a factor so near to 1 is none
 
@@ -110,7 +110,8 @@ class Results:
                        for e in self.graph.block.equations)  # fmt: skip
 
     def _is_residual(self, equation: Equation) -> bool:
-        several = equation.op == "add" and len(equation.operands) == 2 and self.graph.node(equation).kind != "mix"
+        alone = self.graph.node(equation).kind not in ("mix", GIVEN)
+        several = equation.op == "add" and len(equation.operands) == 2 and alone
         return several and self.graph.straight(equation) is None and self.skip(equation) is not None
 
     def skip(self, equation: Equation) -> int | None:

@@ -12,7 +12,7 @@ from ipu_core.ir.ops import ELEMENTWISE, PRODUCTS, STRUCTURE
 from ipu_core.ir.unit_scaling.additions import add, mix
 from ipu_core.ir.unit_scaling.functions import LINEAR, drops, function_of_one, is_taken_up
 from ipu_core.ir.unit_scaling.laws import Law, combined, normal, of_array, rounded
-from ipu_core.ir.unit_scaling.nodes import REGIONS, Node, ScaleGraph
+from ipu_core.ir.unit_scaling.nodes import GIVEN, REGIONS, Node, ScaleGraph
 from ipu_core.ir.unit_scaling.product_laws import conv2d, dot
 from ipu_core.ir.unit_scaling.regions import region
 from ipu_core.ir.unit_scaling.results import Results, Rules
@@ -25,6 +25,8 @@ def results_of(graph: ScaleGraph, rules: Rules) -> Results:
         if isinstance(equation.output.type.format, str):
             continue
         node = graph.node(equation)
+        if node.kind == GIVEN:
+            continue  # of unit size, as far as is known
         if node.kind in REGIONS:
             region(results, equation, node)
         elif node.kind == "function":

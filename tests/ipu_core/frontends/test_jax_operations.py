@@ -207,6 +207,69 @@ def test_derivatives_of_ones_own_are_refused() -> None:
         from_jax(lambda p, b: straight(p).sum(), array(), ())
 
 
+@jax.custom_vjp  # type: ignore[untyped-decorator]
+def layer(x: Any, w: Any, i: Any) -> Any:
+    return jnp.tanh(x @ w)[i]
+
+
+def _layer(x: Any, w: Any, i: Any) -> Any:
+    return layer(x, w, i), (x, w, layer(x, w, np.arange(len(x))), i, 3.0)
+
+
+def _layer_backward(kept: Any, dy: Any) -> Any:
+    x, w, y, _, number = kept
+    inner = jnp.stack([dy[0], *[0 * dy[0]] * 3]) * (1 - y * y) * number
+    return inner @ w.T, -x.T @ inner, None
+
+
+layer.defvjp(_layer, _layer_backward)
+
+
+@jax.custom_vjp  # type: ignore[untyped-decorator]
+def clipped(x: Any) -> Any:
+    return x
+
+
+clipped.defvjp(lambda x: (x, None), lambda _, dy: (jnp.clip(dy, -0.5, 0.5),))
+
+
+@jax.custom_vjp  # type: ignore[untyped-decorator]
+def both(x: Any, y: Any) -> Any:
+    return jnp.sign(x), x * y
+
+
+both.defvjp(lambda x, y: (both(x, y), (x, 2.0)), lambda kept, dy: (dy[0] * (abs(kept[0]) < 1) + dy[1], None))
+WEIGHT = np.linspace(-1, 1, 30).reshape(6, 5).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: layer(x, WEIGHT, rows), id="constants"),
+        pytest.param(lambda x: layer(x, x.T, rows), id="twice"),
+        pytest.param(lambda x: jax.jit(clipped)(x) ** 2 + clipped(x), id="clipped"),
+        pytest.param(lambda x: both(x, x)[0] + both(x, 2 * x)[1], id="several"),
+        pytest.param(lambda x: lax.scan(lambda c, y: (clipped(c * y) + c, c), x[0], x)[0], id="scan"),
+        pytest.param(lambda x: clipped(jnp.ones(3)) * x.sum(), id="of constants"),
+    ],
+)
+def test_a_gradient_that_is_given_counts(function: Function) -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        return jnp.sum(jnp.square(function(params * 1.5)))
+
+    check_step(loss, array(), ())
+
+
+def test_gradients_of_integers_that_are_given_are_refused() -> None:
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    def whole(x: Any) -> Any:
+        return x, x.astype(jnp.int32)
+
+    whole.defvjp(lambda x: (whole(x), None), lambda _, dy: (dy[0],))
+    with pytest.raises(NotCovered, match="a gradient of integers, or with symbolic zeros, is given"):
+        from_jax(lambda p, b: whole(p)[0].sum(), array(), ())
+
+
 def test_the_page_lists_the_primitives_of_the_table() -> None:
     page = (Path(ipu_core.__file__).parents[1] / "notebooks" / "docs" / "pages" / "how-to" / "jax.md").read_text()
     listed = page.partition("Primitives that are covered: ")[2].partition(";")[0]
