@@ -32,7 +32,7 @@ class Bill:
     skipped: Profile | None
 
     def profile(self, renewed: bool | None) -> Profile:
-        """The account of a step that made the state new, or did not; None: of one that may still do either."""
+        """The account of a step that renewed the state (True), skipped that (False), or has not run yet (None)."""
         if self.skipped is None or renewed is None:
             return self.done
         return replace(self.done if renewed else self.skipped, measured=True)
@@ -56,7 +56,7 @@ def bill(
     allow_out_of_memory: bool = False,
     steps_per_call: int = 1,
 ) -> Bill:
-    """What `Machine.build` of the same arguments accounts, and refuses, without storage and vertices that run.
+    """What `Machine.build` of the same arguments accounts or refuses; nothing is stored and nothing runs.
 
     Raises:
         TypeError, OutOfTileMemory, OutOfStreamingMemory: as `Machine.build`.
@@ -67,5 +67,6 @@ def bill(
     programs = lowered.programs(integer("steps_per_call", steps_per_call, 1))
     made = account(lowered.graph, programs, control or FloatingPointControl(), allow_out_of_memory=allow_out_of_memory)
     branch = branch_of(lowered.block)
+    # The flag of the branch is all the data that a step's cost depends on: both accounts are made without a run.
     skipped = None if branch is None else made.profile(holds={lowered.tensors[branch.flag].variable: False})
     return Bill(lowered.plan, made.profile(), skipped)
