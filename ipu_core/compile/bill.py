@@ -77,7 +77,7 @@ def bill(
     allow_out_of_memory: bool = False,
     steps_per_call: int = 1,
 ) -> Bill:
-    """What `Machine.build` of the same arguments accounts, and refuses, without storage and vertices that run.
+    """What `Machine.build` of the same arguments accounts or refuses; nothing is stored and nothing runs.
 
     Raises:
         TypeError, OutOfTileMemory, OutOfStreamingMemory: as `Machine.build`.
@@ -98,5 +98,6 @@ def bill_of(lowered: Lowered, made: ProgramAccount, steps_per_call: int) -> Bill
         return one if steps_per_call == 1 else replace(one, call=replace(made.profile(1, holds), runs=steps_per_call))
 
     branch = branch_of(lowered.block)
+    # The flag of the branch is all the data that a step's cost depends on: both accounts are made without a run.
     flag = None if branch is None else lowered.tensors[branch.flag].variable
     return Bill(lowered.plan, profile({}), None if flag is None else profile({flag: False}))

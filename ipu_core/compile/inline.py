@@ -99,13 +99,16 @@ def add_traced(
     block = scheduled(block, chip)
     lowered = lower(block, plan(block, chip, accumulations), share=True)
     number = next(graph.operations) if operation is None else integer("operation", operation, 0, ITERATIONS - 1)
+    # All that refuses is above: from here on the graph changes.
     _map_as_planned(lowered, given, where)
     instead = _instead(lowered, given, where)
     called = name or _name_of(f)
     steps = tuple(_taken(lowered.program, lowered, given, instead, called))
     results = [lowered.tensors[var] for var in block.outputs]
     for tensor in results:
-        tensor.variable.temporary = temporary and not tensor.variable.constant
+        tensor.variable.temporary = (
+            temporary and not tensor.variable.constant
+        )  # lowering makes every result a temporary, which no host reads
     adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)
@@ -138,6 +141,7 @@ def _chip(graph: Graph, where: Ints, counted: Collection[Variable]) -> Target:
         where: their numbers.
         counted: variables that the plan counts itself.
     """
+    # Temporaries are left out: their memory may be shared, so what they take from this plan is not known.
     held = np.zeros(graph.target.tiles, np.int64)
     for variable in graph.variables:
         if not variable.temporary and variable not in counted:
@@ -155,6 +159,7 @@ def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
     Raises:
         TypeError, ValueError, UnmappedTensor: one is no mapped tensor of the graph with elements that are traced.
     """
+    # Iterating over a Tensor would give its rows, over a dict its keys.
     if isinstance(tensors, Tensor | dict):
         raise TypeError(f"tensors has an entry for each argument of f: of one, a {type(tensors).__name__}, give (x,)")
     leaves, tree = flatten(listed("tensors", tensors))
@@ -179,7 +184,7 @@ def _traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Block:
 
 
 def _check_results(block: Block) -> None:
-    """Refuses results that are in the memory of arguments, which are there already."""
+    """Refuses results that share memory with an argument: nothing would be computed for them."""
     views = lifetimes(block).views
     for number, var in enumerate(block.outputs):
         if (root := views[var].root) in block.inputs:
@@ -206,7 +211,7 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def _map_as_planned(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> None:
-    """Maps variables of arguments that lie nowhere yet as the plan wants them, the first that is one variable."""
+    """Maps arguments' variables that lie nowhere yet as the plan wants them; twice given, as for the first place."""
     for var, tensor in zip(lowered.block.inputs, given, strict=True):
         if not tensor.variable.pieces:
             planned = lowered.tensors[var].variable.mapping
@@ -214,13 +219,15 @@ def _map_as_planned(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> N
 
 
 def _instead(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> dict[Variable, Variable]:
-    """The variables of arguments for which the given ones serve, since they lie as the plan wants them."""
+    """The planned variables whose arguments already lie as the plan wants them, each with the variable given for it."""
     found = {}
     for var, tensor in zip(lowered.block.inputs, given, strict=True):
         wanted = lowered.tensors[var]
+        # A view of a part, or in another order, has other elements in the plan's places.
         if tensor.offset or tensor.size != tensor.variable.size or tensor.strides != wanted.strides:
             continue
         lies, planned = tensor.variable.mapping, wanted.variable.mapping
+        # The ends follow from the starts: both mappings cover all elements without a gap.
         if np.array_equal(lies.starts, planned.starts) and np.array_equal(lies.tiles, where[planned.tiles]):
             found[wanted.variable] = tensor.variable
     return found
@@ -229,13 +236,13 @@ def _instead(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> dict[Var
 def _taken(
     program: p.Program, lowered: Lowered, given: Sequence[Tensor], instead: Mapping[Variable, Variable], name: str
 ) -> Iterator[p.Program]:
-    """What a lowered program does in the graph that takes it: copies of tensors for streams, none for the results."""
+    """A lowered program for the graph that takes it: copies of arguments for their streams, no result streams."""
     match program:
         case p.Sequence(steps):
             for step in steps:
                 yield from _taken(step, lowered, given, instead, name)
         case p.Execute():
-            yield program
+            yield program  # `adopt` changes the operands of its vertices
         case p.Copy(source, to, what):
             yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
         case p.StreamCopy(stream, tensor):

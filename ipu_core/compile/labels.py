@@ -7,6 +7,7 @@ from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
 def state_names(block: Block) -> dict[Var, str]:
     """The names of the carried inputs: of parameters, where they are some."""
     names = {var: f"state.{var.name.removeprefix('state.')}" for var in block.inputs[: block.carried]}
+    # Backwards, so that the first update of a state names it.
     for equation in reversed(equations_of(block)):
         if equation.role == "update" and equation.parameter:
             names |= {var: equation.parameter for var in equation.operands if var in names}

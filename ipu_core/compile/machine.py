@@ -61,9 +61,11 @@ class Machine:
         programs = lowered.programs(self.steps_per_call)
         self.engine = Engine(lowered.graph, programs, control, None, allow_out_of_memory, random=random)
         if lowered.entries is not None:
+            # Variables start at zero: the old state is in entry 0, the new one has to go to entry 1.
             self.engine.write(lowered.entries[1], [1])
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
         self._results: list[list[Array]] = [[] for _ in lowered.results]
+        # The default argument keeps this round's number: a plain closure would see the last one.
         for number, stream in enumerate(lowered.feeds):
             self.engine.connect(stream, lambda number=number: next(self._fed[number]))
         for number, stream in enumerate(lowered.results):
@@ -171,9 +173,10 @@ class Machine:
         inputs = [listed("the inputs of a run", each) for each in listed("inputs", inputs)]
         self._check("runs in a call", len(inputs), self.steps_per_call)
         key, first = as_key(key), integer("first", first, 0)
-        if len(inputs) == 1:
+        if len(inputs) == 1:  # for one step a call there is no second program
             return [self.feed(inputs[0], key.fold_in(first))]
         self._send(inputs)
+        # So the engine folds first + i into the key, run by run, as calls of `feed` would.
         self.engine.set_key(None)
         self.engine.key, self.engine.step = key, first
         self.engine.run(1)

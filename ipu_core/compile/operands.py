@@ -26,6 +26,7 @@ def seen(var: Var, view: StridedView, memory: Variable) -> Tensor:
 def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
     """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max."""
     views = lifetimes(block).views
+    # Stand-ins for variables: a plan asks how operands lie before there is a graph.
     roots = {var: views[var].root for var in equation.operands[:2]}
     memory = {root: Variable(0, root.name, *element_type(root.type.format), root.type.shape) for root in roots.values()}
     tensors = [seen(var, views[var], memory[roots[var]]) for var in equation.operands[:2]]
@@ -50,6 +51,7 @@ def sums_of(equation: Equation, operands: str) -> Convolution:
     if equation.op == "conv2d_weight_gradient":
         result = (*where.kernel, first[3] // groups, groups, outputs)
         return Convolution("weight", result, (first[0], *where.count), where.stride, where.dilation, operands)
+    # All phases share one order and one place: the largest decides both.
     phases = [phase_sums(equation, block, operands) for block in phase_blocks(where)]
     none = Convolution("image", (first[0], 0, 0, groups, outputs), (0, 0, 0), (1, 1), (1, 1), operands)
     return max(

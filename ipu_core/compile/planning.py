@@ -98,6 +98,7 @@ def _of_bytes(block: Block) -> set[int]:
         fmt = var.type.format
         return made.get(var) == "to_blocks" or (not isinstance(fmt, str) and fmt.bits <= BYTE)
 
+    # Both operands: the unit multiplies bytes by halves as halves, 16 at a time.
     return {e.number for e in equations_of(block) if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
@@ -144,6 +145,7 @@ def plan(
     sums: dict[int, SumPlan | ConvPlan] = {}
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
+        # A maximum is the same in every order: a stated one would only make digests differ.
         order = Accumulation() if number in maxima else given_order(equation, orders) or Accumulation()
         order = order_of(equation, order)
         place, room = (placements or {}).get(number), _room(target, free[number])
@@ -194,5 +196,6 @@ def _widest(equation: Equation) -> str:
 
 def _room(target: Target, free: int) -> int:
     """Bytes of a tile for what an equation has under way: what the values that live then leave, less code."""
+    # `free` may be negative, where a Block goes on without enough memory: it is still planned.
     kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
     return max(free - kept, least)

@@ -17,14 +17,14 @@ from ipu_core.placement.matmul import SumPlan
 
 @dataclass
 class Lowering:
-    """A Block under way.
+    """What the lowering of one Block has made so far.
 
     Attributes:
         graph: the tiled graph.
         plan: of the Block's products and sums.
         views: in whose memory every value lies.
         places: values that an equation computes straight into a tensor that exists already (a state's).
-        fused: numbers of equations that run at once.
+        fused: groups of equation numbers; the equations of a group share compute sets.
         tensors: where every value lies.
         programs: in order.
         entries: of the streamed state, see `Lowered`.

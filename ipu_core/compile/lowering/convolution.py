@@ -36,11 +36,13 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
     result = _split(lowering.result(equation), groups)
     phases = phase_blocks(where)
     size = gradient.shape[1], gradient.shape[2]
+    # Padded once for all phases, by the most that one of them needs: each takes its view of that.
     needed = [block.pads(size) for block in phases] or [((0, 0), (0, 0))]
     (top, bottom), (left, right) = (
         tuple(max(0, *(pads[axis][end] for pads in needed)) for end in (0, 1)) for axis in (0, 1)
     )
     padded = _split(_padded(lowering, equation, gradient, ((top, bottom), (left, right))), groups)
+    # An input gradient sums over outputs and gives channels: these axes of the kernel trade places.
     flipped = _by_group(_split(weight, groups)).transpose(0, 1, 2, 4, 3)
     for block in phases:
         pads = block.pads(size)
@@ -52,6 +54,7 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
         sums = phase_sums(equation, block, plan.convolution.operands)
         here = plan_convolution(lowering.target, sums, plan.accumulation, plan.placement)
         out = result[:, block.rows, block.columns]
+        # A number for each phase and group: with the phase's alone, phases would draw the random bits of other groups'.
         _add(lowering, equation, ConvolutionTensors(windows, kernel, out, block.number * groups), here)
 
 

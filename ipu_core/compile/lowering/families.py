@@ -68,6 +68,7 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
 
 def _view(lowering: Lowering, equation: Equation) -> None:
     var, source = equation.output, lowering.tensors[equation.operands[0]]
+    # The views of the Block decide, so that tiles and direct engine agree on what shares memory.
     view = lowering.views[var]
     if view.root is not var:
         lowering.tensors[var] = seen(var, view, lowering.tensors[view.root].variable)
@@ -131,6 +132,7 @@ def _put_along(lowering: Lowering, equation: Equation) -> None:
 
 def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> Tensor:
     """The tensor, or a copy, whose first axes and whose other axes can each be joined."""
+    # The reshapes only try whether strides allow it; -1 has no value in an array without elements.
     first, rest = tensor.shape[:axes], tensor.shape[axes:]
     try:
         tensor.reshape(-1 if first and tensor.size else 1, *rest).reshape(*first, -1 if rest and tensor.size else 1)

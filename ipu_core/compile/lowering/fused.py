@@ -15,6 +15,7 @@ def fused(graph: Graph, equations: Listed[Listed[Program]]) -> list[Program]:
     """
     pending, steps = [list(programs) for programs in equations], list[Program]()
     while any(pending):
+        # Moves cannot join a compute set. They come first: no equation reads what another one writes.
         for left in pending:
             while left and not isinstance(left[0], Execute):
                 steps.append(left.pop(0))

@@ -102,6 +102,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     expect(BlockPlan, plan=plan)
     for name, flag in (("overlap", overlap), ("share", share), ("traps", traps)):
         truth(name, flag)
+    # Early updates are made before the guard has spoken: in a step that is skipped they could raise an exception.
     early = overlap and share and not (traps and branch_of(block))
     updated = with_early_updates(block, plan) if early else EarlyUpdates(block, NO_ROWS, None)
     block, together = shared(updated.block, plan, updated.rows) if share else Shared(updated.block, ())
@@ -110,6 +111,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
                for var, value in block.constants.items()}  # fmt: skip
     names = state_names(block)
+    # Streamed state is on the tiles from its load to its store only: its memory may be shared.
     near = [
         add_array(graph, var.type.format, var.type.shape, names[var], temporary=number in block.streamed)
         for number, var in enumerate(block.inputs[:carried])
@@ -123,6 +125,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         tensors[held] = add_array(graph, held.type.format, held.type.shape, f"input.{held.name}")
         feeds.append(DataStream(f"feed {held.name}", held.type.format, held.type.shape))
         copy = StreamCopy(feeds[-1], tensors[held])
+        # What a loop takes in parts comes with each iteration, everything else once at the start.
         if held is var:
             programs.append(copy)
         else:
@@ -132,6 +135,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         begins[loop] = []
         for old, _ in loop.carries:
             tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
+            # Each step has to begin at zero: the tensors still hold the totals of the step before.
             begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
@@ -144,12 +148,14 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         return overlapped(some, most, start) if overlap else some
 
     start = _Regions(lowering, block, far, parts, begins, arranged).add(steps_of(block), updated.start)
+    # A branch writes back inside, only where the step counts.
     if branch is None:
         _write_back(lowering, _replaced(lowering, block))
     results, names = [], value_names(block)
     for var in outputs_of(block)[carried:]:
         results.append(DataStream(f"result {names[var]}", var.type.format, var.type.shape, to_device=False))
         programs.append(StreamCopy(results[-1], tensors[var]))
+    # The new state was stored beside the old one: it becomes the current one only where the step counts.
     if branch and lowering.entries:
         programs.append(If(tensors[branch.flag], _swap(lowering, lowering.entries)))
     state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
@@ -160,7 +166,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
 
 
 def _replaced(lowering: Lowering, block: Block) -> list[tuple[Tensor, Var]]:
-    """What is on the tiles of the state, each with what is to be written over it."""
+    """The tensors of state that stays on the tiles, each with the value that is to be written over it."""
     new = outputs_of(block)[: block.carried]
     pairs = enumerate(zip(block.inputs, new, strict=False))
     return [(lowering.tensors[old], var) for number, (old, var) in pairs if number not in block.streamed]
@@ -168,11 +174,11 @@ def _replaced(lowering: Lowering, block: Block) -> list[tuple[Tensor, Var]]:
 
 @dataclass
 class _Regions:
-    """Adds the equations of a Block, and the bodies of regions as programs that run when these say.
+    """Lowers the equations of a Block in order; the body of a loop or a branch becomes a Repeat or an If.
 
     Attributes:
-        parts: by value, what brings an iteration's part of an input.
-        begins: by loop, what makes its totals zeros.
+        parts: by value, the program that brings an iteration's part of an input.
+        begins: by loop, the programs that set its totals to zero.
         arranged: puts transfers beside computation, in programs that run one after another.
     """
 
@@ -202,6 +208,7 @@ class _Regions:
                     self.add(step.steps)
                     _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.carries])
                     program: Program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
+                # Lowering appends to `programs`: each body gets a list of its own, then the one outside goes on.
                 case Branch() as branch:
                     outside, lowering.programs = lowering.programs, []
                     self.add(step.steps)
@@ -215,7 +222,7 @@ class _Regions:
 
 
 def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Where the state is in remote buffers, and where the new one goes."""
+    """Two int32 variables of one element: the remote buffers' entry of the state, and that of the new state."""
     old, new = (add_array(graph, "int32", (1,), name, temporary=False) for name in ENTRIES)
     return old, new
 
@@ -225,6 +232,7 @@ def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
     names = value_names(block)
     offloaded = (equation.output for equation in equations_of(block) if equation.output in block.offloaded)
     branch = branch_of(block)
+    # The old state has to stay until the guard has said whether the step counts.
     entries = 2 if branch and branch.beside else 1
     far = [(block.inputs[number], entries) for number in sorted(block.streamed)] + [(var, 1) for var in offloaded]
     return {var: RemoteBuffer(names[var], var.type.format, var.type.shape, count) for var, count in far}
@@ -256,11 +264,13 @@ def _lower_equations(
             if equation.number == group[-1]:
                 lowering.programs += fused(lowering.graph, waiting)
                 waiting.clear()
+        # One program, so that no transfer begins among the supersteps of an equation.
         elif steps and equation.op not in VIEWS:
             lowering.programs[first:] = [Sequence(*steps)]
         made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
         stores += [RemoteStore(tensors[var], far[var]) for var in moved.offloads.get(position, ())]
+        # Stores wait for the joined compute set that makes what they store.
         if not waiting:
             lowering.programs += stores
             stores.clear()
@@ -268,9 +278,10 @@ def _lower_equations(
 
 
 def _swap(lowering: Lowering, entries: tuple[Tensor, Tensor]) -> Program:
-    """Lets the new state be the old one of the next step."""
+    """Exchanges the two entry numbers, so that the next step finds the new state as its old one."""
     old, new = entries
     copies = list[Program]()
+    # Two copies alone would lose one of the numbers.
     before = copied(lowering.graph, copies, old, f"{ENTRIES[0]}: before")
     return Sequence(*copies, Copy(new, old, ENTRIES[0]), Copy(before, new, ENTRIES[1]))
 
@@ -280,8 +291,8 @@ def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:
     pending = []
     for old, var in pairs:
         new, view = lowering.tensors[var], lowering.views[var]
-        if view.whole and lowering.tensors[view.root] is old:
+        if view.whole and lowering.tensors[view.root] is old:  # computed in place
             continue
-        overwritten = any(new.variable is other.variable for other, _ in pairs)
+        overwritten = any(new.variable is other.variable for other, _ in pairs)  # as where two states trade places
         pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
     lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]

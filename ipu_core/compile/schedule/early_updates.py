@@ -64,6 +64,7 @@ def with_early_updates(block: Block, plan: BlockPlan) -> EarlyUpdates:
     known = dependences(block, 1)
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
+    # The last part outside of loops: totals of micro-batches are complete after the last iteration.
     part = [one for one, run in zip(known.parts, runs_of(block), strict=True) if one and not run.inside][-1]
     updates = _updates(known, equations, sizes, part)
     updating = {node for nodes in updates.values() for node in nodes}
@@ -126,6 +127,7 @@ def _updates(
     """By parameter, the equations of its update, up to the end of a part, that nothing but its update needs there."""
     found: dict[str, list[int]] = {}
     own, last = dict[int, str](), range(part.stop, len(equations))
+    # Backwards: whether only the update needs a result is known once all that follows has been seen.
     for node in reversed(range(len(equations))):
         name = equations[node].parameter
         late = phase(equations[node]) == PHASES["update"] and name in sizes
@@ -193,7 +195,7 @@ def _rows(ready: Mapping[str, int], sizes: Mapping[str, int], alone: Container[s
     for name in sorted(ready, key=ready.__getitem__):
         if name in alone:
             rows.append([name])
-            room = 0
+            room = 0  # none joins its row
         elif sizes[name] * SMALL <= largest:
             few.append(name)
         else:
@@ -248,9 +250,10 @@ def _order(
         nonlocal now, free
         number = len(used)
         run(sorted(_needed(known, rows[number].nodes, late), key=rank.__getitem__))
-        now = max(now, arrivals[number])
+        now = max(now, arrivals[number])  # the tiles wait for the load
         used.append(now)
         run(rows[number].nodes)
+        # The store of this row, then the load of the row after next: one channel.
         free = max(free, now) + moves[number]
         if number + 2 < len(rows):
             free += moves[number + 2]
@@ -269,5 +272,6 @@ def _order(
     while len(used) < len(rows):
         update()
     run([node for node in others if node not in placed])
+    # Loads that begin sooner would only hold memory: the first row is not needed before.
     latest = (used[0] if used else 0) - sum(moves[:2])
     return order, max(0, sum(begin <= EARLY * latest for begin in begins) - 1)

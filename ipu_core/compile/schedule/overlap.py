@@ -56,6 +56,7 @@ def overlapped(programs: Sequence[p.Program], most: int, start: int = 0) -> list
     result: list[p.Program] = []
     for place, program in enumerate(programs):
         result += early.get(place, ())
+        # Stores stay where they are: each begins as soon as its value is made.
         if not isinstance(program, p.RemoteLoad):
             result.append(program)
     return [p.Overlap(*result)]
@@ -68,6 +69,7 @@ def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
     for place, program in enumerate(programs):
         if isinstance(program, p.RemoteLoad):
             variable, before = program.tensor.variable, now.get(program.tensor.variable)
+            # Not while the tensor is still needed for what it held, and not before the store of what is loaded.
             first = 1 + max(before.last if before else -1, stored.get(program.buffer, -1))
             now[variable] = _Stay(variable, place, first, place)
             stays.append(now[variable])

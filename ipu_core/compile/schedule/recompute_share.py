@@ -40,17 +40,17 @@ def recomputed_share(block: Block, target: Target, share: float, order: Callable
         order: puts equations into the order in which they run.
     """
     goal, best = share * temporaries(block, target), order(block)
-    if temporaries(best, target) <= goal:
+    if temporaries(best, target) <= goal:  # the order alone may do
         return best
     best, low, high = order(recompute(block)), 1.0, HIGHEST
     for _ in range(TRIALS):
-        price = (low * high) ** 0.5
+        price = (low * high) ** 0.5  # the middle of the exponents: prices range over 18 powers of two
         tried = order(recompute(block, partial(_worth, block, target, price, price, 0)))
         if temporaries(tried, target) <= goal:
             low, best = price, tried
         else:
             high = price
-    if low == 1.0:
+    if low == 1.0:  # no price was low enough
         return best
     first, last = 0, len(equations_of(block))
     for _ in range(TRIALS):

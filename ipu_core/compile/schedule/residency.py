@@ -57,9 +57,11 @@ def residency(block: Block, target: Target) -> Residency:
     """
     equations, found = equations_of(block), sorted(stays(block), key=lambda stay: stay.first)
     sizes = [tile_bytes(target, stay.var.type) for stay in found]
+    # `during` counts operands beside the result of their last reader, `after` no longer.
     during, after = (
         occupancy([(stay.first + 1, stay.last + more) for stay in found], sizes, len(equations) + 1) for more in (1, 0)
     )  # place 0 is before the first equation
+    # Inputs that nobody reads are there before the first equation too.
     after[0] = during[0]
     place = int(after.argmax())
     there = tuple(stay.var for stay in found if stay.first < place <= max(0, stay.last))

@@ -70,7 +70,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
         slots.advance(part)
     together = tuple(tuple(equations[node].number for node in group) for group in slots.groups if len(group) > 1)
     order = [node for group in slots.groups for node in group]
-    return Shared(reordered(block, known, order), together) if together else Shared(block, ())
+    return Shared(reordered(block, known, order), together) if together else Shared(block, ())  # else the order stays
 
 
 def _kind(equation: Equation) -> Hashable:
@@ -91,9 +91,11 @@ def _streamed(block: Block) -> set[object]:
 def _under_way(block: Block, plan: BlockPlan, equation: Equation) -> tuple[int, int]:
     """The bytes of a tile that an equation needs besides operands and result: at least, and at most."""
     target, result = plan.target, equation.output.type
+    # A plan's memory has the result in it, which counts among the values already.
     if (planned := plan.sums.get(equation.number)) is not None:
         return max(0, planned.memory - tile_bytes(target, result)), planned.memory
     views = lifetimes(block).views
+    # A whole operand of the result's shape lies where it is needed: nothing is gathered.
     far = (var for var in equation.operands if not views[var].whole or var.type.shape != result.shape)
     return 0, sum(tile_bytes(target, Type(result.shape, var.type.format)) for var in far)
 
@@ -123,6 +125,7 @@ class _Slots:
         self.live = occupancy(
             [known.span(value, nodes, count) for value, nodes in enumerate(known.touched)], sizes, count
         )
+        # The limit comes from the lower bounds, what is there from the upper: a move that passes makes no peak higher.
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
         self.peak = int((self.live + least).max(initial=0))
         self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
@@ -169,6 +172,7 @@ class _Slots:
         new = old.copy()
         for first, last, size in self._changes(node, own, slot):
             new[first - low : last - low] += size
+        # A slot that is over its limit as it is may stay so, but not grow.
         if ((new > self.limit[low : high + 1]) & (new > old)).any():
             return False
         self.live[low : high + 1] = new

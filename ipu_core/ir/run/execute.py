@@ -17,7 +17,7 @@ from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind, given_order
-from ipu_core.ir.run.steps import OF_STEP, Prepared, Steps
+from ipu_core.ir.run.steps import OF_STEP, PreparedCall, StepCalls
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
@@ -118,7 +118,7 @@ class Executable:
         self._observer: Observer | None = None
         self._new = np.ones((), np.bool_) if told is None else told.new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
-        self._program = Steps(calls, self._arrays, self._given, self._new).program(steps_of(block))
+        self._program = StepCalls(calls, self._arrays, self._given, self._new).program(steps_of(block))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -132,7 +132,7 @@ class Executable:
         buffers: Buffers,
         orders: Mapping[int, Accumulation],
         control: FloatingPointControl,
-    ) -> list[Prepared]:
+    ) -> list[PreparedCall]:
         block, equations = self.block, equations_of(self.block)
         first = {run[0].first: run for run in runs}
         inside = {position for run in runs for position in range(run[0].first, run[-1].last)}
@@ -143,10 +143,10 @@ class Executable:
                 run = first[position]
                 call = bind_fusions(block, run, buffers, orders, control)
                 made = [each for fusion in run for _, each in computed(block, fusion)]
-                calls.append(Prepared(position, self._telling(call, made), OF_STEP))
+                calls.append(PreparedCall(position, self._telling(call, made), OF_STEP))
             elif position not in inside:
                 call = self._bind(equation, given_order(equation, orders), control)
-                calls.append(Prepared(position, self._telling(call, [equation]), equation.draws))
+                calls.append(PreparedCall(position, self._telling(call, [equation]), equation.draws))
         return calls
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:

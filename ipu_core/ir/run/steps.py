@@ -21,7 +21,7 @@ Program = Callable[[Key], None]
 OF_STEP = -1
 
 
-class Prepared(NamedTuple):
+class PreparedCall(NamedTuple):
     """A call, and what it computes.
 
     Attributes:
@@ -37,7 +37,7 @@ class Prepared(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepCalls:
     """What the steps of a Block are made of.
 
     Attributes:
@@ -47,7 +47,7 @@ class Steps:
         new: where a branch says whether it ran.
     """
 
-    calls: Iterable[Prepared]
+    calls: Iterable[PreparedCall]
     arrays: Mapping[Var, Array]
     given: Mapping[Var, Array]
     new: Array
