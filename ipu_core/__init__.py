@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         MappedTwice,
         NotCovered,
         NotFinite,
+        NothingSaved,
         OtherOrders,
         OtherStudy,
         OutOfStreamingMemory,
@@ -135,6 +136,7 @@ __all__ = [
     "MappedTwice",
     "NotCovered",
     "NotFinite",
+    "NothingSaved",
     "OperandScaling",
     "Optimizer",
     "OtherOrders",
@@ -219,8 +221,8 @@ _find = lazy_names(
         "reproduce": "",
         "frontends.emulation": "emulate",
         "engine": "engine Engine Profile",
-        "errors": "errors DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite OtherOrders "
-        "OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget Unvalidated",
+        "errors": "errors DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite NothingSaved "
+        "OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget Unvalidated",
         "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
         "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
         "WriteUndef",

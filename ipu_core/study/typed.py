@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ipu_core.ir.passes.checkpoint_names import LAYERS
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.rules import LAYERS
 from ipu_core.train.arguments import Recompute, check_recompute
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp

@@ -24,6 +24,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and ki
 WITHIN = {
     "ipu_core.frontends.torch.errors.Said": "what carries a refusal's own words through a call of torch",
     "ipu_core.interruption.Terminated": "a KeyboardInterrupt, which is how it is caught",
+    "ipu_core.ir.trace.values.TwoTraces": "a ValueError, which custom gradients say in other words",
     "ipu_core.ir.verify.DuplicateDefinition": "an InvalidBlock",
     "ipu_core.ir.verify.UnknownOperation": "an InvalidBlock",
     "ipu_core.ir.verify.UseBeforeDefinition": "an InvalidBlock",

@@ -18,10 +18,7 @@ from ipu_core.ir.bodies import equations_of, mapped
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.passes.guard import BACKWARD
 from ipu_core.ir.precision.loss_tail import LOSS
-from ipu_core.ir.precision.rules import names_of
-
-LAYERS = "layers"
-"""The word for every layer."""
+from ipu_core.ir.precision.rules import LAYERS, names_of
 
 NEAR = 5  # names that a refusal offers
 OF_GRADIENTS = (*BACKWARD, "forward")

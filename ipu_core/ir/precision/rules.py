@@ -126,6 +126,9 @@ def names_of(equation: Equation) -> Iterator[str]:
         yield ".".join(filter(None, (equation.layer, equation.op)))
 
 
+LAYERS = "layers"
+"""The word for every layer, where names of parts are asked for."""
+
 Reads = Callable[[int, str, Equation], bool]
 """Whether an equation has a field as far as the rules before that of a number leave it one."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import nn
+from ipu_core import custom_gradient, nn
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.compile.machine import Machine
@@ -36,6 +36,7 @@ CASES: dict[str, Case] = {
     **{op: (lambda x, y, op=op: elementwise(op, x, y), (X, Y)) for op in BINARY},
     "select": (lambda x, y: elementwise("select", x > 0, y, 0.0), (X, Y)),
     "scaled_add": (lambda x, y, s: elementwise("scaled_add", x, y, s), (X, Y, ONE)),
+    "custom_gradient": (lambda x: custom_gradient(lambda v: (nn.tanh(v), v), lambda kept, dy: (dy,))(x), (X,)),
     "convert": (lambda y: nn.convert(y, "float16"), (Y,)),
     "convert to fp8": (lambda y: nn.convert(y, "float8_e4m3fnuz"), (Y,)),
     "literal first": (lambda x: 2.0 - x, (X,)),
