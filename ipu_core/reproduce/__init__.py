@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "REPRODUCTIONS", "Finding", "Progress", "Reproduction", "reproduce", "table"]
 
 NAMES = (
-    "sums", "accumulators", "tensor-cores", "fixed-point", "few-bits", "weights", "fp8", "four-bits",
+    "sums", "accumulators", "tensor-cores", "fixed-point", "few-bits", "weights", "fp8", "four-bits", "reversible",
 )  # fmt: skip
 """The names of REPRODUCTIONS, for the command line's help, which imports nothing that trains."""
 

@@ -318,8 +318,8 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.count("reproduced") == 5
     assert main(["reproduce", "gravity"]) == 2
     assert (
-        "unknown result 'gravity': choose sums, accumulators, tensor-cores, fixed-point, few-bits, weights, fp8 or "
-        "four-bits" in capsys.readouterr().err
+        "unknown result 'gravity': choose sums, accumulators, tensor-cores, fixed-point, few-bits, weights, fp8, "
+        "four-bits or reversible" in capsys.readouterr().err
     )
     assert main(["reproduce", "sums", "--share", "0"]) == 2
 
