@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,11 @@ from tests.examples import examples
 from tests.lowprec.sums_cases import RESULTS, arrays, assert_backends_agree, rounding_options, strided
 
 X = np.array([-2.5, -1.0, -0.0, 0.0, 0.25, 3.0, np.inf, -np.inf, np.nan], np.float32)
+
+
+def test_the_reference_defines_every_operation() -> None:
+    reference = importlib.import_module("lowprec.backends.reference.elementwise")
+    assert set(reference._OPERATIONS) == set(OPERATIONS)
 
 
 @examples(quick=200, slow=400)
