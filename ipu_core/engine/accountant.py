@@ -157,6 +157,8 @@ class _Accountant:
         return Leaf(len(self.steps) - 1)
 
     def _execute(self, compute_set: ComputeSet) -> Leaf:
+        # A compute set that several programs execute, or one in several places, is one step: it is checked and costed
+        # once.
         if compute_set not in self._leaves:
             if compute_set not in self._sets:
                 raise ValueError(f"compute set {compute_set.name!r} is of another graph than the engine's")
@@ -166,12 +168,14 @@ class _Accountant:
             self.groups += groups
             make = partial(self._checked, compute_set, groups)
             step = self._memo.account(compute_set.name, groups, make)
+            # Two sets with one memo key may be made of sets of other names.
             self._leaves[compute_set] = self._leaf(replace(step, joined=self._joined.get(compute_set, ())))
         return self._leaves[compute_set]
 
     def _checked(self, compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> StepAccount:
         """The account of a compute set, which has no races."""
         accesses = self._memo.accesses(groups)
+        # Races first: codelets are bound, and prepared, only for vertices that are right.
         check_races(compute_set, groups, accesses)
         vertices = list(zip(groups, self._codelets_of(compute_set, groups), strict=True))
         return account_execute(compute_set.name, vertices, accesses, self._memo.traffic(accesses), self.target)
@@ -195,7 +199,10 @@ class _Accountant:
         name = f"{'load' if into else 'store'} {program.buffer.name}"
         step = account_host(name, "remote", program.tensor, into, self.target.streaming_bandwidth, self.target)
         if isinstance(program.entry, Tensor):
+            # The number of the entry is read when the transfer begins: until then its variable has to live.
             step = replace(step, reads=step.reads | {self._own(program.entry)})
+        # The first is as good as any: all have the buffer's shape, and it stands for how an entry would lie on the
+        # tiles.
         self.remote.setdefault(program.buffer, variable)
         return self._leaf(step)
 

@@ -119,6 +119,7 @@ def _converted(
             )
         if random and place:
             key = key.fold_in(_OUTPUTS + place)
+        # A tile has no cast from float32 to 8 bits: it goes by way of half, with two roundings (see `chip.tile`).
         steps = [fmt] if fmt.bits > _BYTE or source.dtype == np.float16 else [FLOAT16, fmt]
         result = source
         for number, step in enumerate(steps):

@@ -87,6 +87,7 @@ def bind_group(
     attributes = codelet.__dict__
     attributes["_assign"] = assigner(group, control, attributes)
     codelet.prepare()
+    # What `prepare` has set, `compute` may set again: it is the codelet's own, neither field nor parameter.
     attributes["_prepared"] = frozenset(attributes) - _given(group)
     if random and draws is None:
         before.append(_key_setter(attributes, cell, group))
@@ -137,9 +138,11 @@ def _bind_operand(
 ) -> NDArray[Any]:
     if operand.tensor is not None:
         view = operand.tensor.of(storage)
+        # A codelet that wrote to an Input would change the operand of other vertices, unseen by the race check.
         if not operand.field.writes:
             view.flags.writeable = False
         return view
+    # No affine view: elements come to a buffer before the calls, and go back behind them.
     indices = operand.indices if operand.indices is not None else np.zeros(0, np.int64)
     buffer = aligned(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
     if operand.field.reads:
@@ -154,6 +157,7 @@ def _bind_operand(
 
 def _gather(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Callable[[], None]:
     def gather() -> None:
+        # NumPy gathers to `out` by way of a copy if indices may be refused; these were checked when the group was made.
         storage.take(indices, out=buffer, mode="clip")
 
     return gather
@@ -179,6 +183,7 @@ def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -
         if key is None:
             name = group.codelet.__name__
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
+        # By identity: the cell holds one Key object for a whole iteration.
         if folded.key is None or key is not folded.source:
             inner = key if within is None else key.fold_in(within)
             folded.source, folded.key = key, inner.fold_in(operation)

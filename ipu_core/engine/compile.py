@@ -68,15 +68,19 @@ class Compiler:
                 return [self._remote(transfer)]
             case p.AbortOnNaN(tensor), _:
                 return [_abort_on_nan(tensor, view_of(tensor, self.storage))]
+            # They are for the account: calls run one after the other, and a barrier orders nothing among them.
             case ((p.WriteUndef() | p.Sync()), _):
                 return []
         return [self._control(program, tree, depth)]
 
     def _execute(self, compute_set: ComputeSet) -> Calls:
         if compute_set not in self._calls:
+            # The account has asked for their cycles and so bound them. It does not where it knew them already: of two
+            # compute sets that do the same, the second is bound here.
             bound = self._bound.pop(compute_set, None) or self._bind(compute_set.all_groups(self.target.tiles))
             calls = [call for item in bound for call in item.calls]
             if self.control.traps:
+                # Only where something can be raised: a wrapped call is one frame more, in every step.
                 calls = [_located(call, compute_set.name) for call in calls]
             self._calls[compute_set] = calls
         return self._calls[compute_set]
@@ -103,11 +107,13 @@ class Compiler:
         return checked
 
     def _scalar(self, tensor: Tensor) -> Callable[[], int]:
+        # The storage of an engine never moves: what is found once holds for every run.
         values, at = self.storage[tensor.variable], tensor.offset
         return lambda: int(values[at])
 
     def _control(self, program: p.Program, tree: Tree, depth: int) -> Callable[[], None]:
         match program, tree:
+            # Rounds that are runs of their own have keys as runs have, so they are not a level of loops.
             case p.Repeat(count, body, True), Repeated(_, inner):
                 return _repeat_runs(count, self.calls(body, inner, depth), self.cell)
             case p.Repeat(count, body), Repeated(_, inner):
@@ -165,6 +171,8 @@ def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[],
         key = cell.key
         for number in range(count):
             if number and key is not None:
+                # The depth tells loops apart: round n of an inner loop would else draw, in the outer one's round 0,
+                # what the outer one's round n draws.
                 cell.key = key.fold_in((depth << 32) + number)  # round 0 keeps the key, so Repeat(1, x) is x
             for call in calls:
                 call()

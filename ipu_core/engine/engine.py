@@ -107,10 +107,12 @@ class Engine:
         self._check_program(program)
         self._set_run_key()
         if self._dynamic[program]:
+            # A profile counts the last run, not all of them.
             reset(self._account.trees[program])
             self._ran[program] = True
         for call in self._calls[program]:
             call()
+        # Behind the calls: a run that raised is made again with the key that it had.
         self.step += 1
 
     def _set_run_key(self) -> None:

@@ -18,6 +18,8 @@ from ipu_core.graph.tensor import Tensor, Variable
 
 def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
     """What fetching the operands of a compute set from one variable moves."""
+    # Where different sets share nothing, counts add up set by set, and no runs have to be merged. Windows, as
+    # convolutions read them, overlap.
     if _disjoint(sets):
         return _traffic_of_sets(sets, variable.mapping, variable.dtype.itemsize, target)
     runs = sets.runs
@@ -47,6 +49,8 @@ def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> tuple[T
     from_tile, size = ours.tiles[theirs.run], source.dtype.itemsize
     local = from_tile == theirs.tiles
     moved = np.bincount(theirs.tiles[local], theirs.lengths[local] * size, target.tiles).astype(np.int64)
+    # Without repeated elements each goes to one place. Broadcast ones count once for each tile that wants them, as a
+    # gather's do.
     if all(stride for length_, stride in zip(source.shape, source.strides, strict=True) if length_ > 1):
         return _direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target), moved
     at = ours.starts[theirs.run] + theirs.starts - begin[theirs.run]
@@ -88,11 +92,13 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
     listeners = np.bincount(wanted, minlength=count)
     only = np.zeros(count, np.int64)
     only[wanted] = listener
+    # A piece leaves its tile once, however many listen, unless the only one that wants it holds it.
     goes_out = (listeners[owner] > 1) | (only[owner] != pieces.tiles)
     sent = np.bincount(pieces.tiles[goes_out], length[goes_out], tiles).astype(np.int64)
 
     shared = np.zeros(tiles, np.int64)
     if target.tiles_per_supertile == 2:
+        # What both tiles of a pair want arrives at the shared rate, so it is counted apart.
         order = np.argsort((listener // 2) * count + wanted, kind="stable")
         pair = ((listener // 2) * count + wanted)[order]
         both = np.flatnonzero(pair[1:] == pair[:-1])
@@ -106,6 +112,7 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
 def _traffic_of_runs(listeners: Ints, starts: Ints, lengths: Ints, variable: Variable, target: Target) -> Traffic:
     """Gathered traffic in general: unions of runs per tile, per supertile and over all listeners."""
     mapping, item, tiles = variable.mapping, variable.dtype.itemsize, target.tiles
+    # One more than there is, so that the last run of a listener does not join the first one of the next.
     line = variable.size + 1
     at, length = merge_runs(listeners * line + starts, lengths)
     pieces = mapping.cut(at % line, length)

@@ -111,6 +111,8 @@ def account_memory(
     for tree in trees:
         found, read_early = live_points(tree, steps, kept)
         points += found
+        # What a program reads before it has written it is what another program, or its own last run, left there: no
+        # temporary may lie over it in between.
         early |= read_early
     held = [v.mapping.elements_per_tile(tiles) * v.dtype.itemsize for v in graph.variables]
     sizes = np.array(held, np.int64).reshape(-1, tiles)
@@ -129,6 +131,7 @@ def account_memory(
     passing = _living(live[:, moving], padded[moving])
     for row, point in zip(passing, points, strict=True):
         for by_tile in steps[point.step].memory.values():
+            # Gathered operands, exchange buffers and scratch: they are there while their own step runs, and no longer.
             row += by_tile
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
     peak = base + passing.max(axis=0, initial=0)
@@ -167,6 +170,7 @@ def _unstreamed(
     """The peak by tile with the entries of remote buffers on the tiles, laid out as what they are moved to and from."""
     here = np.array([v.number for v in set(remote.values()) if not fixed[v.number]], np.int64)
     far = sum((buffer.entries * padded[v.number] for buffer, v in remote.items()), np.zeros_like(base))
+    # What holds an entry while it is on the tiles would be that entry itself: it is not counted beside it.
     others: Ints = passing - _living(live[:, here], padded[here])
     peak: Ints = base + far + others.max(axis=0, initial=0)
     return peak
@@ -226,6 +230,8 @@ def live_points(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
         The points in program order, and the variables that are read before this program wrote them.
     """
     writes = [_mask(step.writes) for step in steps]
+    # What is defined and not written is a WriteUndef's: behind it there is nothing to keep, and before it nothing is
+    # needed.
     forgets = [~_mask(step.defines - step.writes) for step in steps]
     uses = [_mask(step.reads) for step in steps]
     defines = [_mask(step.defines) for step in steps]
@@ -244,12 +250,14 @@ def live_points(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
     def written_after(step: int, written: int) -> int:
         return (written | writes[step]) & forgets[step]
 
+    # Without what a round leaves to the next: the first round of a loop reads what lay there before the program.
     _forward(tree, 0, False, written_after, first)
     _forward(tree, 0, True, written_after, later)
     early = 0
     for point in first:
         early |= uses[point.step] & ~point.live
     points = [
+        # A step's own variables take their room while it runs, though nobody needs what it wrote.
         ProgramPoint(need.step, (need.live & held.live) | writes[need.step] | uses[need.step])
         for need, held in zip(reversed(needed), later, strict=True)
     ]
@@ -296,6 +304,7 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
                 out |= _backward(body, out, False, leaf)
             return _backward(body, out, record, leaf)
         case While():
+            # How many rounds there are depends on data: whatever a next one reads has to outlive each.
             bit = 1 << tree.predicate.number
             out |= _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), False, leaf)
             start = _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), record, leaf)
@@ -308,4 +317,6 @@ def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool
 
 
 def _mask(variables: Iterable[Variable]) -> int:
+    # A mask is one number of Python's: the union over thousands of variables is one operation. None comes twice, so the
+    # sum is their union.
     return sum(1 << variable.number for variable in variables)

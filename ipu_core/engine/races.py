@@ -26,6 +26,7 @@ def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses
         for name, operand in group.operands.items():
             if operand.field.writes:
                 _no_element_twice(compute_set, group, name, operand)
+        # A trusted codelet is taken at its word, and some of this package's update an operand in place.
         if not group.codelet.trusted:
             _no_input_written(compute_set, group)
     for variable, written in accesses.writes.items():
@@ -37,6 +38,8 @@ def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses
 def _no_element_twice(compute_set: ComputeSet, group: VertexGroup, name: str, operand: Operand) -> None:
     """Refuses a field of a vertex that writes an element twice."""
     own = operand.shape[operand.vertex_axes :]
+    # Of an affine field the runs tell: as many different elements as it has places. Listing them all takes 8 bytes for
+    # each.
     if operand.tensor is not None:
         _, lengths = axis_runs(canonical(own, operand.tensor.strides[operand.vertex_axes :])[1])
         if int(lengths.sum()) == math.prod(own):

@@ -90,10 +90,12 @@ def account_execute(
         gather,
         scatter,
         gather.cycles(target) + scattered,
+        # Results that lie where they are made need no exchange behind the computation, and so no barrier before it.
         target.sync_cycles * (2 if scattered else 1),
         {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(vertices, target)},
         frozenset(reads),
         frozenset(writes),
+        # A variable that is written in part, or read too, goes on with what it held: its life does not begin here.
         frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, *s.union)),
         sum(group.vertices for group, _ in vertices),
     )
@@ -112,6 +114,7 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     by_tile = np.bincount(pieces.tiles, pieces.lengths * tensor.dtype.itemsize, target.tiles).astype(np.int64)
     none = np.zeros(target.tiles, np.int64)
     traffic = Traffic(by_tile, none, none) if into else Traffic(none, by_tile, none)
+    # All tiles share the link, each has its own port to the exchange: whichever takes longer.
     cycles = max(traffic.cycles(target), target.transfer_cycles(int(by_tile.sum()), bandwidth))
     source, to = (None, tensor) if into else (tensor, None)
     return _moving(name, kind, none, traffic, cycles, {"exchange buffers": by_tile}, source, to, target)
@@ -139,6 +142,7 @@ def _moving(
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
     """The account of a step that moves nothing: a barrier (or, without cycles, a remark on liveness)."""
     none = Traffic.none(target.tiles)
+    # A WriteUndef is a remark on what lives, and no tile waits for it.
     cycles = 0 if defines else target.sync_cycles
     zero = np.zeros(target.tiles, np.int64)
     return StepAccount(name, "sync", zero, none, none, 0, cycles, {}, reads, frozenset(), defines)
@@ -160,8 +164,12 @@ def _compute_cycles(vertices: Vertices, target: Target) -> Ints:
         order = np.argsort(where, kind="stable")
         rank = np.empty_like(where)
         rank[order] = np.arange(where.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        # A group goes on with the worker behind the last group's: begun at worker 0 each time, the rests of all groups
+        # would lie on the same few.
         np.add.at(queues, where * workers + (dealt[where] + rank) % workers, each)
         dealt += counts
+    # Workers take turns, one instruction each: one that is busy for n of its own slots takes n * workers cycles,
+    # however idle the others are.
     total: Ints = alone + workers * queues.reshape(tiles, workers).max(axis=1)
     return total
 
@@ -234,6 +242,7 @@ def account_overlap(steps: list[StepAccount], trees: Sequence[Tree], moves: Sequ
     for transfer in transfers:
         (number,) = transfer.steps
         account, left = steps[number], transfer.exposed
+        # Of what the tiles wait for, the exchange counts first, up to its whole, and the rest as barrier.
         exchange = min(left, account.exchange_cycles)
         steps[number] = replace(
             account, exchange_cycles=exchange, sync_cycles=left - exchange, hidden=account.cycles - left
@@ -259,15 +268,18 @@ def _timeline(
         own = tuple(number for number, count in enumerate(counts) if count)
         cycles = sum(counts[number] * steps[number].cycles for number in own)
         if moved:
+            # One channel, in the order of the program: a transfer begins when all that stands before it has ended.
             begin = max(now, free)
             free = begin + cycles
             transfers.append(_Part(tree, own, begin, free))
             flying.append(transfers[-1])
         else:
+            # Those that have ended make nobody wait any more.
             flying = [one for one in flying if one.end > now]
             now = wait(max((one.end for one in flying if _meet(steps, own, one)), default=now))
             programs.append(_Part(tree, own, now, now + cycles))
             now += cycles
+    # A run is over when its last transfer is: the next run's would find the channel busy.
     wait(max(now, free))
     return programs, transfers
 
@@ -303,6 +315,8 @@ def _placed(steps: Sequence[StepAccount], programs: Sequence[_Part], transfers: 
     for number, one in enumerate(transfers):
         account = steps[one.steps[0]]
         same = [places[i][0] for i in range(number) if steps[transfers[i].steps[0]].reads & account.writes]
+        # A store reads its tensor until it ends, and a load fills one from when it begins: their variables must live
+        # that long, which is why the places differ.
         if not account.writes:
             places.append((int(np.searchsorted(begins, one.end, side="left")) - 1, 2, number))
         elif (begin := int(np.searchsorted(ends, one.begin, side="right"))) > max(same, default=-1):
@@ -310,4 +324,5 @@ def _placed(steps: Sequence[StepAccount], programs: Sequence[_Part], transfers: 
         else:
             places.append((max(same), 2, number))  # after the store of what lay there before
     places += [(place, 1, place) for place in range(len(programs))]
+    # At one place loads (0) stand before the program (1), and stores (2) behind it.
     return [programs[number] if kind == 1 else transfers[number] for _, kind, number in sorted(places)]

@@ -145,6 +145,7 @@ def _count(tree: Tree, times: int, counts: list[int], holds: Mapping[Variable, b
             _count(body, times * count, counts, holds)
         case While():
             iterations = times if tree.iterations < 0 else tree.iterations
+            # The condition is asked once more for each time that the loop is entered: its last answer ends it.
             _count(tree.condition, times + iterations, counts, holds)
             _count(tree.body, iterations, counts, holds)
         case Choice():
@@ -155,6 +156,7 @@ def _count(tree: Tree, times: int, counts: list[int], holds: Mapping[Variable, b
 def _taken(branch: Choice, times: int, holds: Mapping[Variable, bool]) -> Sequence[int]:
     """How often a branch takes each of its options."""
     held = holds.get(branch.predicate)
+    # What the caller says of a predicate comes before what the last run found.
     if held is None and branch.taken:
         return branch.taken
     chosen = 1 if held is False else 0

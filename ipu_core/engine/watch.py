@@ -84,6 +84,7 @@ def _whole_at_first(group: VertexGroup, codelet: Codelet, compute: Compute, rand
             compute()
             return
         before = {name: array.copy() for name, array in written.items()}
+        # The second try has to draw what the first one drew, else every random element would look written.
         state = None if random is None else WorkerState(*(part.copy() for part in random.state))
         try:
             left = _left(compute, written, outputs, before, 0)
@@ -92,6 +93,7 @@ def _whole_at_first(group: VertexGroup, codelet: Codelet, compute: Compute, rand
                     random.restore(state)
                 again = _left(compute, written, outputs, before, 1)
                 _refuse(group, {name: mask & again[name] for name, mask in left.items()})
+        # Marks are no results, whatever ended the look: outputs hold what they held, also after a Ctrl-C.
         except BaseException:
             for name, array in outputs.items():
                 array[...] = before[name]
