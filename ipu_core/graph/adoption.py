@@ -30,6 +30,7 @@ def adopt(
         name: comes before the names of what is taken.
         operation: folded into the key before the vertices' own numbers.
     """
+    # On the tiles where it was built, variables keep the mappings that they share, and their digests.
     moved = not np.array_equal(tiles, np.arange(tiles.size))
     for variable in other.variables:
         if variable not in instead:

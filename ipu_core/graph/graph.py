@@ -70,6 +70,7 @@ class Graph:
         if given.dtype.kind in "OSUMmc" or given.dtype.names is not None:
             raise TypeError(f"a constant holds numbers, not {shown(values)}")
         if isinstance(form, FloatFormat):
+            # Integers are rounded to the format as they are: float64 would round those beyond 2^53 a first time.
             source = given if given.dtype.kind in "iu" or given.dtype == dtype else given.astype(np.float64)
             stored = np.asarray(astype(source, form))
         else:
@@ -160,6 +161,8 @@ class Graph:
             return
         self._check_tile(int(where.min()))
         self._check_tile(int(where.max()))
+        # Blocks of equal sizes at a time: at most a few views, where one by one there would be a Python step for each
+        # tile.
         for index, view, block_tiles in _equal_blocks(tensor, cuts, where):
             starts, lengths = runs_of(view.shape[index:], view.strides[index:])
             offsets = _offsets(view, index)
@@ -184,6 +187,7 @@ class Graph:
             expect(ComputeSet, compute_set=each)
         first: ComputeSet = given[0]
         others: list[ComputeSet] = given[1:]
+        # A set that was itself made of several counts as these.
         self.joined[first] = tuple(called for each in given for called in self.joined.pop(each, (each.name,)))
         for other in others:
             first.groups += other.groups
@@ -292,6 +296,7 @@ class Graph:
     def _check_compute_set(self, compute_set: Any) -> None:
         """Refuses what is no compute set of this graph."""
         expect(ComputeSet, compute_set=compute_set)
+        # Vertices are mostly added to the newest: from the front this would be quadratic in the number of sets.
         if not any(each is compute_set for each in reversed(self.compute_sets)):
             raise ValueError(f"compute set {compute_set.name!r} is of another graph, or was joined to another one")
 

@@ -44,6 +44,7 @@ def axis_runs(axes: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
     for count, stride in axes[:-1] if length > 1 else axes:
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
     lengths = np.full(starts.size, length, np.int64)
+    # Windows: axes whose strides are shorter than what lies within give runs that touch or overlap.
     if (np.diff(starts) <= length).any():
         starts, lengths = merge_runs(starts, lengths)
     return starts, lengths
@@ -55,6 +56,7 @@ def merge_runs(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
         return starts, lengths
     order = np.argsort(starts, kind="stable")
     begin = starts[order]
+    # The furthest end so far, not the last run's: a long run may reach over several behind it.
     reach = np.maximum.accumulate(begin + lengths[order])
     first = np.flatnonzero(np.concatenate([[True], begin[1:] > reach[:-1]]))
     last = np.append(first[1:] - 1, begin.size - 1)

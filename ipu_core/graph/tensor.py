@@ -249,6 +249,7 @@ class Tensor:
             raise TypeError(f"the storage of {self.variable} is an array of {self.dtype}, not {shown(storage)}")
         if storage.shape != (self.variable.size,) or not storage.flags.c_contiguous:
             raise ValueError(f"the storage of {self.variable} is flat and whole, not of shape {storage.shape}")
+        # An empty view may begin behind the last element, where NumPy refuses to let an array begin.
         item, start = storage.itemsize, self.offset if self.size else 0
         return np.ndarray(self.shape, storage.dtype, storage, start * item, [s * item for s in self.strides])
 

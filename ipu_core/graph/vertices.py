@@ -105,6 +105,8 @@ class ComputeSet:
             if vertex.tile is None:
                 raise UnmappedTensor(f"a {vertex.codelet.__name__} vertex of compute set {self.name!r} has no tile")
             by_key.setdefault(_group_key(self, vertex), []).append(vertex)
+        # Neighbours of one codelet have one number, as if they were one group; where their shapes make two of them, the
+        # second would draw the bits of the first.
         drawn: set[int] = set()
         groups = []
         for same in by_key.values():
