@@ -90,6 +90,8 @@ def _linear_layout(target: Target, shape: tuple[int, ...]) -> LinearLayout:
         return LinearLayout((rows, columns), 1, max(1, columns))
     full = cost.width(HALF_BYTES) * target.workers  # elements that keep every worker busy for one vector
     least = ceil_div(rows, target.tiles)
+    # As few rows as all tiles allow; as many as give every worker a vector; and the first rounded up to whole vectors
+    # for all workers.
     wanted = {least, max(least, full // columns), full * ceil_div(least * columns, full) // columns}
     pieces = [(1, columns // d, ceil_div(rows * d, target.tiles)) for d in _divisors(columns) if d > 1]
     candidates = np.array([*pieces, *((max(1, min(q, rows)), columns, 1) for q in wanted if q >= least)], np.int64)
@@ -139,6 +141,8 @@ def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *,
         box: one Range per axis; its bounds may be arrays with an entry per tile.
         neighbours: count for each tile what lies on the other tile of its pair.
     """
+    # Elements of the box before a flat position, at both borders of each tile: their difference is the tile's. Listing
+    # elements would take memory for each.
     borders = _digits(chunk, tiles, tuple(sizes), neighbours)
     counts = [axis.below(size) if axis.period else axis.hi - axis.lo for size, axis in zip(sizes, box, strict=True)]
     result: Any = 0
@@ -156,6 +160,7 @@ def _digits(chunk: int, tiles: int, sizes: tuple[int, ...], neighbours: bool) ->
     """For each axis the index at the first element of every tile, and behind its last one: (2, tiles)."""
     size = math.prod(sizes)
     numbers = np.arange(tiles, dtype=np.int64)
+    # Tiles of a pair differ in their last bit.
     start = np.minimum((numbers ^ 1 if neighbours else numbers) * chunk, size)
     left = np.stack([start, np.minimum(start + chunk, size)])
     digits = []

@@ -41,6 +41,7 @@ RULES: Final = ("1",)
 RULE: Final = RULES[-1]
 """The version of the rule: it stands with every study's results."""
 
+# Not a Target's own: a study on a chip of fewer tiles would otherwise have other orders, and other bits.
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
 

@@ -99,8 +99,10 @@ def search(family: Family[Sums, Place], problem: PlacementProblem[Sums], memory:
     """
     whole = family.costs(problem, family.over_tiles(problem), UNBOUNDED)
     best = _better(None, whole, whole.memory <= memory)
+    # Cutting in time never makes a candidate cheaper: one that is no better uncut cannot win.
     crowded = whole.at(np.flatnonzero((whole.memory > memory) & (whole.cycles < _cycles(best))))
     if crowded.cycles.size:
+        # Those that fit in no number of cuts are left out before any is costed.
         most = family.smallest(problem, crowded.candidates)
         crowded = crowded.at(np.flatnonzero(family.least_memory(problem, most) <= memory))
     if crowded.cycles.size:
@@ -127,6 +129,7 @@ def _with_turns(
         memory: bytes per tile.
     """
     bound = family.lower_bound(problem, crowded, memory)
+    # The most promising first: the sooner a good one is found, the sooner the bound of the rest rules them out.
     order = np.argsort(bound, kind="stable")
     for start in range(0, order.size, CUTS_PER_BATCH):
         if bound[order[start]] >= _cycles(best):
@@ -151,6 +154,7 @@ def _better(best: Costed | None, costed: Costed, allowed: npt.NDArray[np.bool_])
         return best
     equal = costed.at(where[cycles == cycles.min()])
     over = equal.candidates.over
+    # Tiles that do not help are left to others, and ties are decided by the order of candidates, never by the machine.
     return equal.at(np.argmin(over.batch * np.atleast_2d(over.rows).prod(axis=0) * over.columns * over.parts))
 
 

@@ -186,6 +186,7 @@ def geometry(problem: PlacementProblem[Product], placement: Placement) -> Geomet
         ValueError: the Placement needs more tiles than the target has.
     """
     target, product, accumulation = problem
+    # A sum without terms has one empty part: its zeros are written all the same.
     spans = accumulation.parts(product.k) or ((0, 0),)
     parts = Blocks.cut(len(spans), placement.parts, placement.serial_depth, 1)
     whole = spans[0][1] - spans[0][0]

@@ -110,11 +110,15 @@ def _piece(problem: PlacementProblem[Product], candidates: Candidates, memory: i
     batch, columns = ceil_div(product.batch, over.batch), np.minimum(product.grain * grains, max(1, product.n))
     share, hold = ceil_div(rows, over.parts), np.asarray(candidates.hold)
     plain = Piece(batch, rows, columns, whole, whole, each, parts, share, hold, False)
+    # Without a bound nothing is cut, as in the first search of `plan_sum`.
     if memory >= UNBOUNDED:
         return plain, np.ones_like(each)
+    # An operand that is held stays whole on its tile: there is nothing to cut in time.
     cuts = (chain_bytes(product, accumulation, plain) > memory) & (hold == 0)
     if not cuts.any():
         return plain, np.ones_like(each)
+    # As if chains went on from one piece to the next, which needs the partials as well: a piece that fits so fits in
+    # any case.
     rest = chain_bytes(product, accumulation, plain._replace(depth=0, whole=0, goes_on=True))  # beside the operands
     a, b = plain._replace(depth=1).operands(product)
     room = np.maximum(0, (memory - rest) // np.maximum(1, a + b))

@@ -98,7 +98,7 @@ def plan_sum(
     Args:
         target: the chip.
         product: sizes, formats and layouts, from `product_of` or `sum_of`.
-        accumulation: the order of the sum; None: the rule's (see `plan.orders`).
+        accumulation: the order of the sum; None: the rule's (see `placement.orders`).
         types: (accumulate, out); default the accumulation's, or the operands' own, of operands of 8 bits float16.
         placement: where; None searches for the fewest cycles. A given one is checked and costed.
         memory: bytes per tile for the working set: gathered operands, partials and results; default what the operands
