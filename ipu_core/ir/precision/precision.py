@@ -286,6 +286,6 @@ PRESETS: Mapping[str, Precision] = {
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
 "fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `SCALINGS` in
-`ir.precision.scaling`), on that engine too.
+`ir.precision.operand_scaling`), on that engine too.
 "unit-fp16" and "unit-fp8" are "fp16.32" and "fp8/unscaled" under unit scaling.
 "fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""
