@@ -95,6 +95,7 @@ class Params(Mapping[str, Any]):
         return len(self._items)
 
     def __hash__(self) -> int:
+        # Equal mappings may have been filled in another order.
         return hash(tuple(sorted(self._items.items())))
 
     def __eq__(self, other: object) -> bool:
@@ -300,6 +301,7 @@ def per_block(
     analysis: Callable[Concatenate[Block, Arguments], Result],
 ) -> Callable[Concatenate[Block, Arguments], Result]:
     """A pure analysis of a Block (and plain values), made once for as long as the Block lives."""
+    # Weak: passes make a Block from a Block, and those that nobody holds take what is known of them along.
     known: WeakKeyDictionary[Block, dict[Any, Result]] = WeakKeyDictionary()
 
     @wraps(analysis)

@@ -86,6 +86,7 @@ class _Verifier:
                     raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
             if equation.region is not None:
                 self._region(equation, equation.region, where)
+                # A value is the same Var inside and outside of a body, where it was defined.
                 inside = set(equation.region.body.outputs)
                 fresh = [var for var in equation.outputs if var not in inside]
             else:

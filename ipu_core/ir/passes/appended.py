@@ -60,6 +60,7 @@ class Appended:
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)
         size = self.emit("absolute", var, fmt=fmt, **about)
+        # Rows near the root make the fewest stages. A prime number of elements has no rows: one tile looks at all.
         while size.type.size > ON_ONE_TILE and (each := _divisor(size.type.size)) > 1:
             rows = self.emit("reshape", size, shape=(size.type.size // each, each), **about)
             size = self.emit("reduce_max", rows, fmt=fmt, axis=(1,), keepdims=False, **about)

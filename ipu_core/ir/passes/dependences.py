@@ -75,6 +75,7 @@ def dependences(block: Block, grain: int) -> Dependences:
         for one in earlier:
             after[one].append(node)
     outputs = outputs_of(block)
+    # New state that is streamed is stored when it is there, and need not stay until the end.
     ends = known.roots(*outputs) - known.roots(*(outputs[i] for i in block.streamed))
     for loop, step in regions_of(block, Loop):
         ends |= {new for _, new in loop.carries if known.last[new] < step.last}  # nothing reads them after it

@@ -42,6 +42,7 @@ class _Checks(Appended):
         """1 for every check since the last time that found infinities, NaN or a saturated value, else 0, in parts."""
         parts = []
         for fmt, found in self.found.items():
+            # Asked in this direction: of a NaN no comparison is true, so it counts as bad.
             good = self.emit("greater", Literal(_limit(fmt)), self.joined([var for var, _ in found]), fmt=FLOAT32)
             parts.append(self.emit("subtract", Literal(1.0), good))
             self.names += [name for _, name in found]
@@ -84,10 +85,12 @@ def guarded(block: Block) -> Block:
         if checks.found:
             now = checks.joined(checks.gathered())
             old = Var("total.bad", now.type)
+            # A later round must not make up for a bad one.
             parts.append(checks.emit("maximum", old, now))
             equation = replace(equation, region=replace(loop, carries=(*loop.carries, (old, parts[-1]))))
         return with_body(equation, body)
 
+    # A branch comes behind all regions there are: only what stands there can be skipped as a whole.
     last = 1 + max((place for place, each in enumerate(block.equations) if each.region is not None), default=-1)
     equations = rewritten(block.equations[:last], straight, close)
     first, second = _split(block, block.equations[last:], needed)
@@ -118,6 +121,8 @@ def _checked(block: Block) -> dict[Var, str]:
             var = maker.operands[0]
         return var
 
+    # A value that saturated is a number like any other to what reads it, and the gradient behind it looks sound: in
+    # narrow formats values are looked at where they are made.
     found: dict[Var, str] = {}
     for equation in equations_of(block):
         if equation.family == "gradient_sum" or (equation.op in SUMS and equation.role in BACKWARD):

@@ -115,6 +115,7 @@ def _far_side(sources: Mapping[Var, set[Var]], cheap: Mapping[Var, float], neede
     everything = sum(sizes.values())
     unit = max(1, -(-everything // UNITS))
     edges = {(at, at + 1): -(-sizes[var] // unit) for var, at in place.items()}
+    # More than a cut through everything costs: no minimum cut goes through such an edge.
     never = 1 + sum(edges.values())
     for var, at in place.items():
         edges |= {(place[one] + 1, at): never for one in sources[var]} if var in cheap else {}
@@ -124,6 +125,7 @@ def _far_side(sources: Mapping[Var, set[Var]], cheap: Mapping[Var, float], neede
     capacity = sparse.csr_array((np.array(list(edges.values()), np.int32), (rows, columns)), (sink + 1, sink + 1))
     left = capacity - csgraph.maximum_flow(capacity, source, sink).flow
     left.eliminate_zeros()
+    # Backwards from the gradients: of all cuts that cost the same the nearest to them, so that least is made anew.
     reached = csgraph.breadth_first_order(left.T.tocsr(), sink, return_predecessors=False)
     behind = frozenset(reached.tolist())
     return frozenset(var for var, at in place.items() if at in behind)

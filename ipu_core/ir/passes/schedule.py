@@ -75,6 +75,7 @@ def schedule(block: Block, grain: int = 1) -> Block:
     """
     known = dependences(block, grain)
     trace = list(range(len(known.reads)))
+    # Each rule moves what the other has moved, so both sequences are tried; the trace wins where neither helps.
     orders = (trace, _early(known, _late(known, trace)), _late(known, _early(known, trace)))
     best = min(orders, key=lambda order: peak(known, order))  # the first of equals
     return block if best is trace else reordered(block, known, best)
@@ -151,6 +152,7 @@ def _late(known: Dependences, order: Sequence[int]) -> list[int]:
     def waits(node: int) -> bool:
         if node in placed or after[node]:
             return False
+        # Later means: what it makes lives shorter, and what only it still reads longer.
         reads = sum(known.bytes[value] for value in known.reads[node] if value not in needed)
         return reads <= sum(known.bytes[value] for value in known.makes[node])
 
@@ -200,6 +202,7 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
 
     def last_readers(value: int, part: range) -> list[int]:
         """All that has yet to run until a value is free, in order; none where that is too much, or it is never."""
+        # Bit masks: of a step's thousands of equations those that are left are found in one operation.
         found = ends[value] & left
         if value in known.kept or found.bit_count() > MOVED_AS_ONE:
             return []
@@ -215,6 +218,8 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             while touched:
                 groups = filter(None, (last_readers(value, part) for value in sorted(touched)))
                 options = [(*memory.change(nodes), nodes) for nodes in groups]
+                # Fewer bytes in the end, and on the way no more than the old order's peak: no step of this makes an
+                # order worse.
                 room = [each for each in options if each[1] < 0 and memory.live + each[0] <= limit]
                 touched = run(min(room, key=itemgetter(0, 1))[2]) if room else set()
     return result

@@ -27,6 +27,7 @@ def streamable(block: Block) -> frozenset[int]:
     """Positions in the carried state of what is made anew by an equation and has more than one element."""
     made = {equation.output for equation in equations_of(block)}
     new = outputs_of(block)[: block.carried]
+    # A value that replaces two old ones lies in two places of streaming memory, and one tensor moves to one.
     return frozenset(i for i, var in enumerate(new) if var in made and new.count(var) == 1 and var.type.size >= LEAST)
 
 
@@ -39,6 +40,7 @@ def offloadable(block: Block) -> Mapping[Var, Equation]:
         var = equations[position].output
         readers = known.readers[var]
         phases = [phase(equations[one]) for one in (position, *readers)]
+        # What is read behind its part of the step, as totals are, lives there in any case.
         stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= end)
         if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
             found[var] = equations[position]

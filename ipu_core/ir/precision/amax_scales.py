@@ -31,6 +31,7 @@ def scale_of(
     def emit(op: str, *inputs: Atom) -> Var:
         return to.emit(op, *inputs, fmt=FLOAT32, **about)
 
+    # A tiny amax makes the quotient infinite, and zeros times an infinite scale are NaN.
     ratio = scale = emit("minimum", emit("divide", goal, amax), Literal(LARGEST))
     if scaling.power_of_two:
         # Rump's unit in the first place, exact in float32: |q - (1 - 2^-24) q| with q = (2^23 + 1) x.
@@ -40,6 +41,8 @@ def scale_of(
         scale = emit("absolute", emit("subtract", wide, less))
     if scaling.inside:
         scale = emit("maximum", scale, Literal(LEAST_INSIDE))
+    # No comparison with NaN is true, so that both questions send a NaN to `otherwise`; the first one an infinite amax
+    # too.
     finite = emit("select", emit("greater", ratio, Literal(0.0)), scale, otherwise)
     return emit("select", emit("greater", amax, Literal(0.0)), finite, otherwise)
 

@@ -29,6 +29,7 @@ def as_loss(block: Block, loss: Var) -> Block:
         readers = uses.get(equation.output, [])
         inside = [reader for reader in readers if reader.number in tail]
         number = equation.output.type.size == 1 and any(one.output.type.size == 1 for one in inside)
+        # What anything else reads is an activation as well, and has its format.
         alone = len(inside) == len(readers) > 0 and equation.output not in kept and _is_array_of_a_loss(equation)
         if equation.role == "forward" and (equation.output is loss or number or alone):
             tail.add(equation.number)

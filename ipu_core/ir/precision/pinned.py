@@ -39,7 +39,9 @@ def _asked(equation: Equation, found: dict[Var, FloatFormat]) -> FloatFormat | N
         return None
     if equation.op == "convert":
         return fmt if equation.family == OPS["convert"].family else None
+    # Of a look-up the table counts, not the indices.
     operands = equation.operands[:1] if equation.op in ("gather", "take_along") else equation.operands
+    # The condition chooses, and is no part of the result.
     if equation.op == "select":
         operands = tuple(x for x in equation.inputs[1:] if isinstance(x, Var))
     each = [found.get(var) for var in operands]

@@ -145,6 +145,7 @@ class Precision(RoleFormats):
         expect(Block, block=block)
         block = as_it_runs(block)
         given = None if inputs is None else input_formats(block, inputs)
+        # In a training step equations know their parameter. In a model that is evaluated nobody has told them yet.
         if self.rules and all(equation.role == "forward" for equation in equations_of(block)):
             parameters = paths(block.arguments[0] if block.arguments else LEAF)
             block = name_parameters(block, dict(zip(block.inputs, parameters, strict=False)))
@@ -156,6 +157,7 @@ class Precision(RoleFormats):
         typed = Retype(self, block, given).run()
         if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
             typed = scale_products(typed, self)
+        # Behind the scaling, whose products are promoted too.
         if self.promote is not None:
             typed = mapped(typed, self._promoted)
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed

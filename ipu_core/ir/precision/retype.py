@@ -97,6 +97,7 @@ class Retype:
             if position < self.block.carried:
                 fmt = self._stored_format(var, self.block.outputs[position])
             inputs.append(self._typed(var, fmt))
+        # Before any equation: bodies read totals that only their last equation makes.
         for old, new in carries_of(self.block):
             self._typed(old, self._stored_format(old, new))
         for whole, part in (pair for loop, _ in regions_of(self.block, Loop) for pair in loop.fed):
@@ -182,8 +183,12 @@ class Retype:
         if isinstance(var.type.format, str):
             return self._native(var)
         if equation.op in PRODUCTS and not rule.convert:
+            # A product in a wider format, as a function asked for or as softmax has it inside: operands follow the
+            # result.
             return self._version(var, rule.output)
         origin = self._origin(var)
+        # Sums convert all that they read. Others take results as they come, and convert arrays of the outside alone: a
+        # single number, such as a rate, stays whole.
         whole = OPS[equation.op].family in ("matmul", "conv", "reduction")
         if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
             definition = self.definitions.get(origin)
@@ -222,6 +227,7 @@ class Retype:
         if base.type.format == fmt:
             return base
         if base in self.constants:
+            # A constant's bits are known: it is converted here, once, and not in every step.
             new = Var(f"{base.name}.{fmt}", Type(base.type.shape, fmt))
             self.constants[new] = cast(self.constants[base], fmt)
             return new

@@ -84,6 +84,7 @@ class RoleFormats:
         for number, rule in enumerate(self.rules):
             if rule.field not in FIELDS:
                 raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {ruled(FORMATS)}")
+            # Rules are taken in order: one for casts needs something before it that casts.
             if rule.field in SCALING[1:] and not self._scalings(self.rules[:number]):
                 raise ValueError(f"the rule {str(rule)!r} is for operands that are cast; {NOT_CAST}")
             for scaling in (*self._scalings(self.rules[:number]),) or (None,):
@@ -114,6 +115,7 @@ class RoleFormats:
         expect(str, role=role, family=family)
         backwards = role in ("grad_input", "grad_weight")
         results = self.gradients if backwards else self.operands
+        # The first that fits counts: what is kept of a parameter comes before the rest of the optimizer's arithmetic.
         match role, family:
             case "update", _:
                 return Rule(self.weights, convert=False)
@@ -211,6 +213,8 @@ class RoleFormats:
         plain = RoleFormats("").rule(role, family)
         if field in ("operands", "gradients"):
             return plain.convert
+        # Whether a field counts for an equation is found by setting it: half precision shows in what the table says, or
+        # not.
         other: dict[str, Any] = {field: FLOAT16}
         return field == "rounding" or plain != RoleFormats("", **other).rule(role, family)
 

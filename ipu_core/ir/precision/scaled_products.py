@@ -83,6 +83,7 @@ class _ScaledProducts(Appended):
     def run(self) -> Block:
         """The new Block."""
         self.equations = rewritten(self.block.equations, self._straight, self._region)
+        # Each product had its own: what is carried from step to step is cast as the table says.
         self.scaling = self.table.scaling or self.scaling
         block = replace(self.block, constants={**self.block.constants, **self.constants})
         if self.slots:
@@ -146,6 +147,7 @@ class _ScaledProducts(Appended):
             self._scaled_inside(equation, operands, factor, about)
             return
         accumulate = equation.arithmetic.accumulate
+        # Partial sums in float32 are not rounded on their way to a float32 result: nothing would be drawn for them.
         exact = accumulate is None or accumulate.contains(FLOAT32)
         arithmetic = replace(equation.arithmetic, rounding=NEAREST_EVEN) if exact else equation.arithmetic
         wide = Var(f"{equation.number}.scaled", Type(equation.output.type.shape, FLOAT32))
@@ -232,6 +234,7 @@ class _ScaledProducts(Appended):
             self.stand_ins[shown] = equation
             return shown
         about = self._about_cast(var, product)
+        # So that the guard of a step knows: what saturates here was brought to the edge of the format on purpose.
         if self.scaling.scales_tensors:
             about["family"] = SCALED_CAST
         if _is_one(scale) and var.type.format == fmt:

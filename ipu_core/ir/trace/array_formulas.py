@@ -43,6 +43,7 @@ def arctan(x: Value) -> Value:
 
     def positive(x: Value) -> Value:
         large = elementwise("greater", x, 1.0)
+        # The inner choice too: the derivative of 1 / x at 0 is infinite, and times the 0 of what is not chosen NaN.
         t = where(large, elementwise("divide", 1.0, where(large, x, 1.0)), x)
         for _ in range(2):
             root = apply("sqrt", elementwise("add", elementwise("square", t), 1.0))
@@ -69,6 +70,7 @@ def arccos(x: Value) -> Value:
 def arctan2(x1: Value, x2: Value) -> Value:
     """The angle of the point (x2, x1); 0 of the origin, whatever the signs of its zeros, and of two infinities NaN."""
     zero = logical_and(elementwise("equal", x1, 0.0), elementwise("equal", x2, 0.0))
+    # At the origin 0 / 0 would be NaN.
     angle = arctan(elementwise("divide", x1, where(zero, 1.0, x2)))
     turn = where(elementwise("greater", 0.0, x1), -math.pi, math.pi)
     return elementwise("add", angle, where(elementwise("greater", 0.0, x2), turn, 0.0))

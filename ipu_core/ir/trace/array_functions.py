@@ -270,8 +270,10 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 def _corrected(rough: Value, plain: Value, above: Value, below: Value, x: Value) -> Value:
     """A rough value, whose derivative is right, plus what it lacks of a fraction, or of x where that is 0 / 0."""
     small = elementwise("equal", below, 0.0)
+    # Nothing is divided by 0, so that no division by zero is raised where exceptions are enabled.
     fraction = elementwise("divide", above, where(logical_or(small, plain), 1.0, below))
     lacks = where(plain, 0.0, elementwise("subtract", where(small, x, fraction), rough))
+    # The derivative of the rough value is right by itself.
     return elementwise("add", rough, apply("stop_gradient", lacks))
 
 

@@ -89,6 +89,7 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
         )
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
+    # At once: by way of float32 it would be rounded twice.
     if op == "convert" and arrays[0].dtype == np.float64:
         return np.asarray(astype(arrays[0], result.format))
     equation = Equation(0, op, (), (Var("0", result),), params)

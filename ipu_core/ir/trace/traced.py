@@ -183,6 +183,7 @@ class TracedArray(Traced):
     def __invert__(self) -> Value:
         return logical_not(self)
 
+    # `==` gives an array of truth values: no dict or set could find a value by it.
     __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, index: Any) -> Value:

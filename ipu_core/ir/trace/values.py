@@ -139,6 +139,7 @@ def lift(builder: Builder, value: Value) -> Atom:
         return Literal(float(value))
     array = as_array(value)
     fmt = format_of(array)
+    # The format alone: its numbers stay whole until a precision rounds them, once, to what it says.
     if fmt == FLOAT64:
         fmt = FLOAT32
     return builder.constant(array, fmt)
@@ -264,6 +265,8 @@ def power(x: Value, exponent: float) -> Value:
             return apply("sqrt" if exponent > 0 else "rsqrt", x)
         if math.isfinite(exponent) and exponent == int(exponent) and 1 <= abs(exponent) <= 16:
             result = x
+            # From the highest bit on, which is x itself: 16 takes four roundings, where products one by one take
+            # fifteen.
             for bit in bin(abs(int(exponent)))[3:]:
                 result = apply("square", result)
                 result = elementwise("multiply", result, x) if bit == "1" else result
@@ -292,6 +295,8 @@ def matmul(a: Value, b: Value) -> Value:
         turned = "; the second operand's .T would fit" if shape_a[-1] == shape_b[-1] else ""
         raise ValueError(f"dot: {shape_a} @ {shape_b}: inner sizes {shape_a[-1]} and {shape_b[-2]} differ{turned}")
     if len(shape_b) == 2 and len(shape_a) > 2:
+        # One product for all: a sum per weight over all rows in its gradient, where one for each leading index would
+        # have to be added up again.
         rows = math.prod(shape_a[:-1])
         return reshape(apply("dot", reshape(a, (rows, shape_a[-1])), b), (*shape_a[:-1], shape_b[-1]))
     try:
