@@ -272,7 +272,9 @@ def variant(codelet: type[Codelet], fields: Collection[str], statics: Mapping[st
     Raises:
         TypeError: a static value without a hash.
     """
+    # None on the subclass hides the declaration, so that `self.bias is None` tells the vertices that go without.
     absent = {name: None for name, field in declared_fields(codelet).items() if field.optional and name not in fields}
+    # A default that is given is the default: no program of its own.
     defaults = {(name, static.default) for name, static in declared_statics(codelet).items()}
     try:
         chosen = dict(sorted(set(statics.items()) - defaults))
@@ -282,6 +284,7 @@ def variant(codelet: type[Codelet], fields: Collection[str], statics: Mapping[st
     if not fixed:
         return codelet
     key = tuple(fixed.items())
+    # One subclass for equal choices: groups, memo keys and code on the tiles go by the class.
     known = codelet._variants.get(key)
     if known is None:
         words = ", ".join(name if value is True else f"{name}={value}" for name, value in chosen.items())
@@ -298,6 +301,7 @@ _DECLARED: WeakKeyDictionary[type[Any], dict[Any, dict[str, Any]]] = WeakKeyDict
 def _declared(codelet: type[Codelet], kind: Any) -> dict[str, Any]:
     known = _DECLARED.setdefault(codelet, {})
     if kind not in known:
+        # Base classes first, so that what a subclass declares anew takes its base's place.
         last = {name: value for base in reversed(codelet.__mro__) for name, value in vars(base).items()}
         known[kind] = {name: value for name, value in last.items() if isinstance(value, kind)}
     return known[kind]

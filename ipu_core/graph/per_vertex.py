@@ -56,12 +56,15 @@ class PerVertex(np.ndarray[Any, Any]):
 
     def __array_finalize__(self, made_from: Any) -> None:
         axes = getattr(made_from, "axes", 0)
+        # NumPy calls this for every view and copy: one whose first axes are others has no vertex axes.
         self.axes = axes if axes and self.shape[:axes] == made_from.shape[:axes] else 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         into = options.get("out", ())
+        # One there is, or NumPy would not have asked.
         like = next(item for item in (*inputs, *into) if isinstance(item, PerVertex))
         options = {name: _plain(value) for name, value in options.items()} if options else options
+        # Its signature names the last axes alone, so that vertices would pass for rows.
         if ufunc is np.matmul:
             _check_matrices(inputs)
         if ufunc.signature is not None or method not in _KEPT:
@@ -140,6 +143,7 @@ class PerVertex(np.ndarray[Any, Any]):
 
 def parameter(values: NDArray[Any], axes: int) -> PerVertex:
     """A parameter of the vertices' own; numbers of 64 bits, which Python's are, become 32."""
+    # A vertex's state has 32 bits a number: with float64 arithmetic would be wider than the tile's.
     if values.dtype == np.float64:
         values = values.astype(np.float32)
     elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int32)):

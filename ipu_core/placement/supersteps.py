@@ -49,6 +49,7 @@ class Account:
         self.phase(gather)
         self.compute += int(per_tile.max(initial=0))
         self.supersteps.append((name, int(per_tile.max(initial=0))))
+        # As the engine does: without results that leave, no second phase and no barrier.
         if scatter.received.any():
             self.phase(scatter)
 

@@ -87,6 +87,7 @@ def live_bytes(layer: str, depth: int, rows: int = 1024) -> tuple[int, int]:
     """Bytes of temporaries that live at a time on all tiles, at most, and of the fullest tile, in FP16.16."""
     batch = np.zeros((rows, 64), np.float32), np.zeros(rows, np.int32)
     loop = TrainLoop(
+        # In the order of the trace: another one would move what lives, and is not what the paper is about.
         loss_of(layer), initial(depth, 0), batch, optimizer=Sgd(RATE), precision="fp16.16/nearest", engine="tiles",
         reorder=False,
     )  # fmt: skip
@@ -110,6 +111,7 @@ def made_again(precision: str, depth: int, seed: int) -> float:
 
     def back(params: dict[str, Any], y1: Any, y2: Any) -> Any:
         for of_f, of_g in reversed(_stack(params)):
+            # The last half first: it was made of the first one's result.
             y2 = y2 - branch(of_g, y1)
             y1 = y1 - branch(of_f, y2)
         return y1, y2
@@ -117,6 +119,7 @@ def made_again(precision: str, depth: int, seed: int) -> float:
     table, params, key = Precision.parse(precision), initial(depth, seed), Key(seed)
     given = params, _batch(seed)[0]
     inputs, outputs = execute(table.apply(trace(forth, *given)), *given, key=key)
+    # Other random bits than on the way forth, as the equations of a reversible layer's gradient have.
     again = execute(table.apply(trace(back, params, *outputs)), params, *outputs, key=key.fold_in(1))
     true, found = (np.concatenate(each, 1).astype(np.float64) for each in (inputs, again))
     return float(np.linalg.norm(found - true) / np.linalg.norm(true))

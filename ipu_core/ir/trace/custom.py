@@ -69,6 +69,8 @@ def with_rule(f: Callable[..., Any], backward: Callable[[Any, Any], Any], x: tup
             then need not be kept by calls of this kind that make them.
     """
     name = getattr(f, "__name__", type(f).__name__)
+    # Nothing to differentiate: arrays are computed with at once, unless the function has a traced value from elsewhere,
+    # whose gradient would be lost.
     if not any(isinstance(leaf, Traced) for leaf in flatten(x)[0]):
         pair = _pair(name, f(*x))
         if any(isinstance(leaf, Traced) for leaf in flatten(pair)[0]):
@@ -83,9 +85,11 @@ def with_rule(f: Callable[..., Any], backward: Callable[[Any, Any], Any], x: tup
     stays = [leaf for leaf in flatten(kept)[0] if _is_kept(name, leaf)]
     forward = part.block([*results, *stays])
     types = tuple(var.type for var in forward.outputs[: len(results)])
+    # Integers have no cotangent.
     seeds = [None if type_.format == INT32 else TracedArray(part.builder, Var("cotangent", type_)) for type_ in types]
     own = Arguments(argument_names(f, len(x)), x)
     rule = _rule(name, backward, own, kept, unflatten(tree, seeds), types, again=again)
+    # The function was traced apart, to see what it uses: now its equations come to the trace of the caller.
     values = interpret(forward, part.given)
     results, operands = values[: len(results)], (*part.given, *values[len(results) :])
     marked = [apply(CUSTOM, value, *operands, rule=rule, result=number) for number, value in enumerate(results)]
@@ -141,6 +145,7 @@ class Arguments:
         Raises:
             ValueError, TypeError: it is not nested as the arguments, or of other shapes.
         """
+        # A named tuple is one nested argument, a plain one a cotangent for each.
         alone = not isinstance(given, tuple) or hasattr(given, "_fields")
         if alone and len(self.trees) == 1:
             given = (given,)
@@ -164,6 +169,7 @@ def _nested(given: Any, tree: PyTree, what: str) -> list[Any]:
         return [given]
     keys: tuple[Any, ...] | None = None
     if isinstance(given, dict) and issubclass(tree.kind, dict):
+        # As `flatten` orders a dict.
         keys = tuple(sorted(given))
     elif isinstance(given, list | tuple) and not issubclass(tree.kind, dict):
         keys = tuple(range(len(given)))

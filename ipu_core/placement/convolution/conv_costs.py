@@ -56,8 +56,10 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     piece = _piece_lengths(block, turns)
     blocks_in_time = _elements(Cuts(*(np.maximum(1, ceil_div(a, b)) for a, b in zip(block, piece, strict=True))))
     each = ceil_div(parts, over.parts)
+    # Parts that a tile takes at a time are gathered once: what they share of the images comes once.
     at_once = ceil_div(each, turns.parts)
     compute = blocks_in_time * each * chain_cycles(problem, piece, terms)
+    # A vertex has one element at least, but an empty block gathers nothing.
     piece = Cuts(*map(np.minimum, piece, block))
     x, other = gathered(convolution, order, piece, at_once)
     size, partial, out = item_bytes(convolution.operands), *(item_bytes(fmt) for fmt in (order.accumulate, order.out))
@@ -69,6 +71,7 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     busiest = np.maximum(operands, _sent(target, convolution, turns) * size)
     exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
     if parts == 1 and order.one_format:
+        # One part, and nothing to convert: chains write the result, each turn in a superstep of its own.
         exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
         memory = operands + zeros + _elements(piece) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
@@ -78,6 +81,7 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     received = parts * summed * partial + max(summed, _chunk(target, convolution)) * out
     exchange = exchange + 2 * target.exchange_fixed_cycles + received / target.exchange_bytes_per_cycle
     between = len(stages[0]) * partial if len(stages) > 1 else out
+    # Operands have gone when the stages gather their partials; the tile's own partials are there all the while.
     memory = np.maximum(operands + zeros, summed * (parts * partial + between)) + each * results * partial
     sync = (loads + 1 + len(stages)) * target.sync_cycles
     return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
@@ -104,6 +108,7 @@ def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacem
     first, last = (end - start for start, end in (spans[0], spans[-1]))
     total = 0
     for pieces in itertools.product(*kinds):
+        # Turns of the same lengths cost the same: at most two lengths an axis, whatever the number of turns.
         every = np.array(list(itertools.product(*(lengths for lengths, _ in pieces))), np.int64).T.reshape(5, -1)
         full, short = (chain_cycles(problem, along(every), terms) for terms in (first, last))
         one = each * full if each < len(spans) else (each - 1) * full + short
@@ -142,6 +147,8 @@ def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: 
     start, end = part_spans(convolution, order)[0]
     together = convolution.footprint(block, convolution.box(order, parts * (end - start)))
     apart = convolution.footprint(block, convolution.box(order, end - start))
+    # The box around all parts may hold more than the parts do; one by one, what they share counts several times. Both
+    # are bounds.
     x, other = (np.minimum(whole, parts * one) for whole, one in zip(together, apart, strict=True))
     return x, other
 
@@ -172,6 +179,7 @@ def sum_block(target: Target, result: Five) -> tuple[int, int, int]:
     """Lengths along the first three result axes of the block in which one tile sums the parts."""
     left, found = target.tiles, []
     for size in result[:3]:
+        # Outermost axes first: a tile then sums neighbours, which lie together in the result.
         cuts = max(1, min(size, left))
         found.append(max(1, ceil_div(size, cuts)))
         left //= max(1, ceil_div(size, found[-1]))

@@ -31,11 +31,13 @@ def _axis_cuts(size: int) -> list[int]:
     counts = sorted({ceil_div(size, block) for block in range(1, size + 1)}) or [1]
     if len(counts) <= MOST_CUTS:
         return counts
+    # Evenly in proportion: one block more or fewer counts where there are few.
     return [counts[i - 1] for i in sorted(set(np.rint(np.geomspace(1, len(counts), MOST_CUTS)).astype(int)))]
 
 
 def parts_in_time(problem: PlacementProblem[Convolution], some: Candidates) -> Candidates:
     """Cuts over tiles with every number of turns for their parts but one, powers of two."""
+    # One turn is left out: these cuts have been costed uncut.
     numbers = [1 << i for i in range(1, MOST_TURNS[2].bit_length())]
     over = Cuts(*(np.tile(cuts, len(numbers)) for cuts in some.over))
     turns = np.minimum(np.repeat(numbers, some.over.parts.size), _parts_of_a_tile(problem, over))
@@ -57,6 +59,7 @@ def every_turn(problem: PlacementProblem[Convolution], some: Candidates) -> Cand
     over = Cuts(*(np.repeat(numbers, every[0].size, axis=-1) for numbers in some.over))
     (a0, a1, a2), groups, outputs = _grains(problem.sums, over)
     longest = a2 if problem.sums.kind == "weight" else a0 * a1 * a2
+    # Of the powers of two up to the first that cuts everything apart: those beyond it are the same candidate again.
     keep = (seen < 2 * longest) & (across < 2 * groups * outputs) & (turns < 2 * _parts_of_a_tile(problem, over))
     over = Cuts(*(numbers[..., keep] for numbers in over))
     return _in_turns(problem, over, seen[keep], across[keep], turns[keep])

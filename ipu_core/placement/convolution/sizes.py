@@ -195,6 +195,7 @@ def combined(problem: PlacementProblem[Convolution], block: Cuts) -> Any:
     if convolution.kind == "weight":
         return np.ones_like(block.batch)
     unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
+    # As many as the unit's inputs and its outputs hold side by side, whichever are fewer.
     most = max(1, unit.inputs // convolution.group(order))
     return np.maximum(1, np.minimum(np.minimum(block.batch, COLUMN_GRAIN // np.maximum(1, block.columns)), most))
 

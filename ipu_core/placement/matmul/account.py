@@ -81,6 +81,7 @@ class _Placed:
         """Per tile, its place along each axis; -1 on unused tiles."""
         place = [axis.ravel() for axis in np.indices(self.grid.grid)]
         tiles = self.grid.tile(*place)
+        # Every tile has its pair, also the last of an odd number.
         empty = np.full(self.target.tiles + self.target.tiles % self.target.tiles_per_supertile, -1)
         found = {}
         for name, at in zip("bpmn", place, strict=True):
@@ -145,6 +146,7 @@ def _work(placed: _Placed, turn: Turn) -> _Work:
     pieces = placed.runs["m"][turn.rows], placed.runs["n"][turn.columns]
     covered = [(one.first, one.runs, one.length) for piece in pieces for one in piece]
     goes_on = turn.depth > 0
+    # A product may take thousands of turns, of few different lengths: cycles are worked out once for each of these.
     known = len(pieces[0]), *covered, turn.part, *lengths, goes_on
     if known not in placed.work:
         boxes = _boxes(placed, turn)
@@ -247,6 +249,7 @@ def _reach(placed: _Placed, layout: Stored, boxes: Boxes, needed: Boxes) -> _Rea
         both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
         shared = _volume(layout.axes, both)
         if shared.any():
+            # What one of the pair holds itself does not arrive over the exchange, and is not shared on the way.
             held = mine if (shared == volume).all() else _owned(product, layout, both, tiles)  # by the tile, or below
             shared = shared - held - _owned(product, layout, both, tiles, neighbours=True)  # by the other of its pair
     return _Reach(volume, mine, shared, _owned(product, layout, needed, tiles))
@@ -261,6 +264,7 @@ def _traffic(placed: _Placed, turn: Turn, layout: Stored, reach: _Reach, work: _
     at = {"m": turn.rows, "n": turn.columns}
     readers = max([sum(run.runs for run in placed.runs[axis][at[axis]]) for axis in missing], default=1)
     size = item_bytes(placed.product.operands)
+    # With one reader, what the tile itself needs of its own leaves it for nobody.
     return _bytes(placed.target, size, volume - mine, sent - (mine if readers == 1 else 0), shared)
 
 

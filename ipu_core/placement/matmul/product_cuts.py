@@ -23,6 +23,7 @@ def over_tiles(problem: PlacementProblem[Product]) -> Candidates:
     grid = cuts_within(target, [_axis_cuts(size, target.tiles) for size in sizes])
     rows_fastest = np.tile([0, 1], grid.shape[1])
     rows, columns, parts, batch = np.repeat(grid, 2, axis=1)
+    # One block has no order.
     keep = (rows_fastest == 0) | (columns * rows > 1)
     return Candidates(Cuts(batch[keep], rows[keep], columns[keep], parts[keep]), UNCUT, rows_fastest[keep])
 
@@ -41,6 +42,7 @@ def every_turn(problem: PlacementProblem[Product], some: Candidates) -> Candidat
     """Cuts over tiles with all turns of rows and columns, with nothing or either operand held."""
     holds = range(len(HOLDS) if problem.sums.b else 1)
     rows, columns, hold = (axis.reshape(1, -1) for axis in np.meshgrid(TURNS, TURNS, holds, indexing="ij"))
+    # An operand is held while pieces of the other pass: with one piece there is nothing to hold it for.
     keep = ((hold == 0) | (hold == 1) & (columns > 1) | (hold == 2) & (rows > 1))[0]
     over = Cuts(*(cuts[:, None] for cuts in some.over))
     return Candidates(over, Cuts(1, rows[:, keep], columns[:, keep], 1), some.rows_fastest[:, None], hold[:, keep])

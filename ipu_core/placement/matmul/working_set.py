@@ -76,6 +76,7 @@ def working_set(product: Product, accumulation: Accumulation, piece: Piece) -> A
     gathered = np.where(direct, 0, (piece.parts - piece.each) * mine * partial)
     partials = np.where(direct, 0, _partials(accumulation, piece))
     summing = held + partials + gathered + np.where(stages > 1, firsts, results)
+    # Three moments: chains under way, the first stage, and the last one with the sums of the first; the fullest counts.
     return np.maximum(chain_bytes(product, accumulation, piece), np.maximum(summing, held + 2 * firsts + results))
 
 
