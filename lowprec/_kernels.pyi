@@ -25,7 +25,7 @@ class Format:
         /,
     ) -> None: ...
 
-class Rounding:
+class NativeRounding:
     def __init__(
         self,
         format: Format,
@@ -41,12 +41,12 @@ class Rounding:
         /,
     ) -> None: ...
 
-class Conversion:
+class NativeConversion:
     def __init__(
         self,
-        rounding: Rounding,
+        rounding: NativeRounding,
         source: Format,
-        carrier: Rounding,
+        carrier: NativeRounding,
         in_storage: int,
         out_storage: int,
         as_value: bool,
@@ -55,7 +55,7 @@ class Conversion:
     ) -> None: ...
 
 class WholeConversion:
-    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, keyed: bool, /) -> None: ...
+    def __init__(self, conversion: NativeConversion, in_dtype: Any, out_dtype: Any, keyed: bool, /) -> None: ...
     def __call__(
         self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, key: int, threads: int
     ) -> npt.NDArray[Any] | None: ...
@@ -67,7 +67,7 @@ class WholeDecoding:
     ) -> npt.NDArray[Any] | None: ...
 
 def convert(
-    conversion: Conversion, x: npt.NDArray[Any], out: npt.NDArray[Any], key: int, offset: int, threads: int
+    conversion: NativeConversion, x: npt.NDArray[Any], out: npt.NDArray[Any], key: int, offset: int, threads: int
 ) -> bool: ...
 def decode(
     format: Format,
@@ -101,8 +101,8 @@ class ElementwiseCall:
         self,
         operation: int,
         operands: list[OperandType],
-        conversion: Conversion,
-        held: Conversion | None,
+        conversion: NativeConversion,
+        held: NativeConversion | None,
         dtype: Any,
         plain: bool,
         keyed: bool,
@@ -131,11 +131,11 @@ def outside_brackets(operation: int, begin: int, end: int) -> int: ...
 class Accumulator:
     def __init__(
         self,
-        between: Rounding | None,
+        between: NativeRounding | None,
         between_wide: bool,
-        last: Rounding | None,
+        last: NativeRounding | None,
         last_wide: bool,
-        stored: Rounding,
+        stored: NativeRounding,
         storage: int,
         dtype: Any,
         one_format: bool,
@@ -265,7 +265,7 @@ class ExactCall:
         mode: int,
         down: bool,
         operands: Sequence[OperandType | None],
-        conversion: Conversion,
+        conversion: NativeConversion,
         dtype: Any,
     ) -> None: ...
     def __call__(
@@ -279,7 +279,7 @@ class ExactCall:
 
 class ColumnCall:
     def __init__(
-        self, operands: list[OperandType], rounding: Rounding, kind: int, ieee: bool, wide: bool, /
+        self, operands: list[OperandType], rounding: NativeRounding, kind: int, ieee: bool, wide: bool, /
     ) -> None: ...
     def __call__(
         self,
@@ -295,22 +295,15 @@ class ColumnCall:
 class BlockQuantizer:
     def __init__(
         self,
-        elements: Conversion,
+        elements: NativeConversion,
         source: Format,
         in_storage: int,
         choice: int,
         scaling: int,
-        wide_in: bool,
-        wide_values: bool,
-        guard: bool,
-        voids: bool,
-        integers: bool,
-        element_emax: int,
-        least: int,
-        largest: int,
-        code_base: int,
+        flags: tuple[bool, bool, bool, bool, bool],  # wide_in, wide_values, guard, voids, integers
+        exponents: tuple[int, int, int, int],  # element_emax, least, largest, code_base
         carry: int,
-        scale: Rounding,
+        scale: NativeRounding,
         smallest: float,
         odd_scales: bool,
         scale_nan: int,

@@ -118,11 +118,11 @@ double magnitude_of(nb::handle x, int in, const Format &source, int threads) {
 }
 
 // Everything of a quantisation but the arrays, the key and the numbers of the tensor.
-BlockJob make_quantizer(const ConvertJob &elements, const Format &source, int in, int choice, int scaling, bool wide_in,
-                        bool wide_values, bool guard, bool voids, bool integers, int element_emax, int least,
-                        int largest, int code_base, u64 carry, const Rounding &scale, double smallest, bool odd_scales,
-                        u64 scale_nan) {
-    BlockJob job = {};
+void make_quantizer(BlockJob *self, const ConvertJob &elements, const Format &source, int in, int choice, int scaling,
+                    nb::typed<nb::tuple, bool, bool, bool, bool, bool> flags,
+                    nb::typed<nb::tuple, int, int, int, int> exponents, u64 carry, const Rounding &scale,
+                    double smallest, bool odd_scales, u64 scale_nan) {
+    BlockJob &job = *new (self) BlockJob();
     job.elements = job.finite = elements;
     Rounding &finite = job.finite.rounding;
     finite.inf_pos = finite.over_pos;
@@ -132,21 +132,20 @@ BlockJob make_quantizer(const ConvertJob &elements, const Format &source, int in
     job.in = Storage(in);
     job.choice = choice;
     job.scaling = scaling;
-    job.wide_in = wide_in;
-    job.wide_values = wide_values;
-    job.guard = guard;
-    job.voids = voids;
-    job.integers = integers;
-    job.element_emax = element_emax;
-    job.least = least;
-    job.largest = largest;
-    job.code_base = code_base;
+    job.wide_in = nb::cast<bool>(flags[0]);
+    job.wide_values = nb::cast<bool>(flags[1]);
+    job.guard = nb::cast<bool>(flags[2]);
+    job.voids = nb::cast<bool>(flags[3]);
+    job.integers = nb::cast<bool>(flags[4]);
+    job.element_emax = nb::cast<int>(exponents[0]);
+    job.least = nb::cast<int>(exponents[1]);
+    job.largest = nb::cast<int>(exponents[2]);
+    job.code_base = nb::cast<int>(exponents[3]);
     job.carry = carry;
     job.scale = scale;
     job.smallest = smallest;
     job.odd_scales = odd_scales;
     job.scale_nan = scale_nan;
-    return job;
 }
 
 SpreadJob make_spreader(const Format &element, int in, const Format &scale, int scales_in, bool integers,
@@ -165,14 +164,7 @@ SpreadJob make_spreader(const Format &element, int in, const Format &scale, int 
 
 void bind_blocks(Module &m) {
     Class<BlockJob>(m, "BlockQuantizer", "A block format, a scale rule and a rounding.")
-        .def("__init__", [](BlockJob *self, const ConvertJob &elements, const Format &source, int in, int choice,
-                            int scaling, bool wide_in, bool wide_values, bool guard, bool voids, bool integers,
-                            int element_emax, int least, int largest, int code_base, u64 carry, const Rounding &scale,
-                            double smallest, bool odd_scales, u64 scale_nan) {
-            new (self) BlockJob(make_quantizer(elements, source, in, choice, scaling, wide_in, wide_values, guard,
-                                               voids, integers, element_emax, least, largest, code_base, carry, scale,
-                                               smallest, odd_scales, scale_nan));
-        });
+        .def("__init__", &make_quantizer);
     Class<SpreadJob>(m, "BlockSpreader", "A block format on the way back.")
         .def("__init__", [](SpreadJob *self, const Format &element, int in, const Format &scale, int scales_in,
                             bool integers, double quantum) {

@@ -156,13 +156,13 @@ void bind_rounding(Module &m) {
         .def("__init__",
              [](Format *self, int e, int mb, int emin, bool sub, bool zero, bool nz, u64 sign, u64 max, u64 inf,
                 u64 nan) { new (self) Format(make_format(e, mb, emin, sub, zero, nz, sign, max, inf, nan)); });
-    Class<Rounding>(m, "Rounding", "A format, a mode and the codes of special results.")
+    Class<Rounding>(m, "NativeRounding", "A format, a mode and the codes of special results.")
         .def("__init__", [](Rounding *self, const Format &f, int mode, int bits, bool flush, u64 over_pos, u64 over_neg,
                             u64 inf_pos, u64 inf_neg, u64 negative, u64 none) {
             new (self)
                 Rounding(make_rounding(f, mode, bits, flush, over_pos, over_neg, inf_pos, inf_neg, negative, none));
         });
-    Class<ConvertJob>(m, "Conversion", "A rounding between two storages.")
+    Class<ConvertJob>(m, "NativeConversion", "A rounding between two storages.")
         .def("__init__", [](ConvertJob *self, const Rounding &r, const Format &source, const Rounding &carrier, int in,
                             int out, bool as_value, bool wide) {
             new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));

@@ -169,9 +169,9 @@ def _quantizer(
     return _native(
         _conversion(rounding, element, wide),
         dtype,
-        *(POWERS if fmt.power_of_two else REALS, scaling, wide_in, wide),
-        *(guard, element.nan_code is None, fmt.integers),
-        *(element.emax, scale.emin, scale.emax, int(scale.zero) - scale.emin),
+        *(POWERS if fmt.power_of_two else REALS, scaling),
+        (wide_in, wide, guard, element.nan_code is None, fmt.integers),
+        (element.emax, scale.emin, scale.emax, int(scale.zero) - scale.emin),
         carry_from(rule, element),
         native_rounding(scale_rule),
         scale.smallest_subnormal,
@@ -209,9 +209,8 @@ def _tensor_quantizer(
     conversion = _conversion(rounding, fmt, wide)
     # Nothing rounds a scale that is given; the loops' constructor wants a rounding all the same.
     unused = native_rounding(rounding_rule(float32))
-    return _native(
-        conversion, dtype, *(GIVEN, BY_FACTOR, wide, wide), *(guard, False, False), 0, 0, 0, 0, 0, unused, 0.0, False, 0
-    )
+    flags = wide, wide, guard, False, False
+    return _native(conversion, dtype, GIVEN, BY_FACTOR, flags, (0, 0, 0, 0), 0, unused, 0.0, False, 0)
 
 
 def _native(conversion: Conversion, dtype: np.dtype[Any], *numbers: Any) -> _kernels.BlockQuantizer:

@@ -39,6 +39,6 @@ def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
     return _kernels.OperandType(dtype, _TABLE, np.resize(values, 256))
 
 
-def native_step(rule: RoundingRule | None) -> tuple[_kernels.Rounding | None, bool]:
+def native_step(rule: RoundingRule | None) -> tuple[_kernels.NativeRounding | None, bool]:
     """A rounding of float32 sums as the kernels take it, and whether it needs 64-bit lanes; None: nothing to do."""
     return (None, False) if rule is None else (native_rounding(rule), not fits_narrow_lanes(rule))

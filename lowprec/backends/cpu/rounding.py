@@ -96,7 +96,7 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
 
 
 @lru_cache(maxsize=4096)
-def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion:
+def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.NativeConversion:
     """The rounding of float64 values, for the first step of a few-bit mode, to a grid with so many mantissa bits.
 
     The grid has subnormals below 2^emin and no upper end.
@@ -108,9 +108,9 @@ def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion
     # Ties of the finer grid are where the two modes differ.
     ways = {"stochastic_half": "nearest_away", "stochastic_even": "nearest_even"}
     way = MODES.index(ways[mode])
-    rounding = _kernels.Rounding(grid, way, 0, False, top, top | sign, top + 1, (top + 1) | sign, 0, 0)
+    rounding = _kernels.NativeRounding(grid, way, 0, False, top, top | sign, top + 1, (top + 1) | sign, 0, 0)
     plain = native_rounding(rounding_rule(float64))
-    return _kernels.Conversion(rounding, native_format(float64), plain, _REAL_64, _REAL_64, True, True)
+    return _kernels.NativeConversion(rounding, native_format(float64), plain, _REAL_64, _REAL_64, True, True)
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +124,7 @@ def _last_step(conversion: Conversion) -> Conversion:
 
 
 @lru_cache(maxsize=4096)
-def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
+def native_rounding(rule: RoundingRule) -> _kernels.NativeRounding:
     """The rule as the kernels take it.
 
     Raises:
@@ -132,7 +132,7 @@ def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
     """
     if rule.mode in FEW_BIT_MODES:
         raise ValueError(f"{rule.mode} is for round, astype and encode; allowed here are {', '.join(MODES)}")
-    return _kernels.Rounding(
+    return _kernels.NativeRounding(
         native_format(rule.fmt),
         MODES.index(rule.mode),
         rule.random_bits,
@@ -192,7 +192,7 @@ def _holds(conversion: Conversion) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def native_conversion(conversion: Conversion) -> _kernels.Conversion:
+def native_conversion(conversion: Conversion) -> _kernels.NativeConversion:
     if _holds(conversion):
         conversion = without_draws(conversion)
     source = conversion.source
@@ -205,7 +205,7 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
         and conversion.in_dtype != np.float64  # the last step of a few-bit mode
         and fits_narrow_lanes(conversion.rule)
     )
-    return _kernels.Conversion(
+    return _kernels.NativeConversion(
         native_rounding(conversion.rule),
         native_format(source or float32),
         native_rounding(rounding_rule(source or float32)),
