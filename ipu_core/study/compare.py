@@ -112,17 +112,10 @@ def compare(
     )
     if "precision" in options:
         raise TypeError("compare takes precisions, a list of names, and no precision")
-    # The options ask for a precision, and every point replaces it by its own.
-    if training is None:
-        training, execution = options_of(execution=execution, precision=names[0], **options)
-    else:
-        training, execution = options_of(training, execution, **options)
+    training, execution = _values(training, execution, names[0], **options)
     if folder is not None:
         expect_path("folder", folder)
-    looks = None if watch is None else Watch.of(watch)
-    # Points would write over one another's looks.
-    if looks is not None and looks.path is not None:
-        raise ValueError("watch: several points cannot be kept in one file: compare(folder=...) gives each its own")
+    looks = _looks(watch)
     given = batches if callable(batches) else _listed(batches)
     make, state = (value if callable(value) else partial(_same, value) for value in (params, model_state))
     problem = Problem(loss, make, _by_seed(given), evaluate, state=None if model_state is None else state)
@@ -140,6 +133,29 @@ def compare(
     for name, why in made.unwritten.items():
         _say(f"{name} could not be written: {why}")
     return made
+
+
+def _values(
+    training: Training | None, execution: Execution | None, precision: str, **options: Unpack[SharedOptions]
+) -> tuple[Training, Execution]:
+    """What is given as values or as keywords, as values."""
+    # The options ask for a precision, and every point replaces it by its own.
+    if training is None:
+        return options_of(execution=execution, precision=precision, **options)
+    return options_of(training, execution, **options)
+
+
+def _looks(watch: Watch | int | None) -> Watch | None:
+    """How the values of each point are looked at.
+
+    Raises:
+        ValueError: in one file.
+    """
+    looks = None if watch is None else Watch.of(watch)
+    # Points would write over one another's looks.
+    if looks is not None and looks.path is not None:
+        raise ValueError("watch: several points cannot be kept in one file: compare(folder=...) gives each its own")
+    return looks
 
 
 def _say(line: str) -> None:
