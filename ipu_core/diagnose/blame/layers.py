@@ -188,7 +188,11 @@ class _Search:
         return self._known[precision]
 
     def found(self) -> dict[str, int]:
-        """The levels of all layers."""
+        """By layer the number of the choice that it gets: all together leave no more missing than the tolerance.
+
+        Raises:
+            ValueError: too much is missing with the dearest of them everywhere.
+        """
         last = len(self._choices) - 1
         low, high = dict.fromkeys(self._layers, 0), dict.fromkeys(self._layers, last)
         if self._good(low):

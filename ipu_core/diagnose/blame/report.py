@@ -146,7 +146,7 @@ class Blame:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def _ended(self) -> str:
-        """What the budget kept the search from."""
+        """Whether the budget ended the search before all was tried, in words; "" where it did not."""
         if not self.looked:
             return ": within the budget so short a run cannot be looked into"
         return ", and the budget ended before all suspects were tried: a larger one goes on" if self.stopped else ""

@@ -45,7 +45,14 @@ class CauseSwitch:
     part: str = ""
 
     def off(self, precision: Precision, block: Block) -> Precision:
-        """A precision without this cause, by rules that are for something in the Block of an ideal step."""
+        """A precision with rules that switch this cause off: its fields are float32, its operands not cast.
+
+        Rules that would set nothing in the step are left out, since a precision refuses them.
+
+        Args:
+            precision: to be changed.
+            block: the ideal step.
+        """
         fields = FIELDS[self.cause]
         every = (
             PrecisionRule(self.part, field, None if field == "scaling" else FLOAT32, product)

@@ -106,7 +106,7 @@ class Interpreter:
         return self._slots(node, name, slots, in_order(node.target._schema, args, kwargs), result)
 
     def _traced(self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any]) -> Any:
-        """An operation by the table."""
+        """The result of an operation by its counterpart here; what torch writes in place is written to slots."""
         function, in_place = counterpart(node)
         if function is None:
             raise not_covered(f"aten.{name}", node)

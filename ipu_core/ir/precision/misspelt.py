@@ -41,7 +41,10 @@ def _of_format(fmt: FloatFormat, presets: Collection[str]) -> list[str]:
 
 
 def meant(name: str, presets: Collection[str]) -> str:
-    """A question, for a name that is a format's or nearly a precision's."""
+    """What may have been meant by an unknown precision: presets with names like it, or those that multiply in a format.
+
+    It goes on an error message; "" where nothing comes near.
+    """
     known = "float8_e4m3fn" if name.lower() in ("fp8", "float8") else name.lower()
     fmt = formats.get(known) or aliases.get(known)
     if fmt is None:

@@ -31,7 +31,7 @@ class UnitScaling:
     mup: bool = False
 
     def of(self, function: Function, deviation: float = 1.0) -> Function | UnitScaled:
-        """A loss, or a function that gives a model's scores.
+        """A loss, or the function of a model's scores, under unit scaling where that is asked for, else as it is.
 
         Args:
             function: of (parameters, ...).

@@ -1,4 +1,4 @@
-// How large the values of a register tile are, by which steps choose their way.
+// How large the values of a register tile are: where all are moderate, a step may round them in a shorter way.
 #ifndef LOWPREC_TILE_SIZES_H
 #define LOWPREC_TILE_SIZES_H
 

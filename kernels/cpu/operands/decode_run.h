@@ -11,7 +11,7 @@ inline namespace LP_ISA {
 // `count` elements from `from`, `stride` bytes apart, to contiguous floats.
 void decode_run(Element element, const CodeTable *table, const char *from, long stride, float *to, i64 count);
 
-// `rows` of them, `row` bytes apart, to rows of floats that begin `to_row` floats apart.
+// As many such runs as `rows`, which begin `row` bytes apart, to rows that begin `to_row` floats apart.
 void decode_rows(Element element, const CodeTable *table, const char *from, long row, long stride, float *to,
                  i64 to_row, i64 rows, i64 count);
 

@@ -208,7 +208,7 @@ LP_INLINE NearBlocks near_blocks(u32 high, int tag, u64 key) {
     return n;
 }
 
-// Whether all counters of `blocks` blocks from `first` have this high word.
+// Whether the counters of all `blocks` blocks from `first` on have the high word that `n` was made for.
 LP_INLINE bool are_near(const NearBlocks &n, u64 first, int blocks) {
     return u32((8 * first) >> 32) == n.high && u32((8 * (first + blocks - 1)) >> 32) == n.high;
 }
