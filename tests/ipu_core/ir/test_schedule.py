@@ -211,13 +211,29 @@ def test_no_order_is_worse_than_the_traced_or_better_than_the_best(block: Block)
 def test_both_alternatives_to_the_traced_order_are_tried(
     size: int, made: list[tuple[tuple[int, ...], bool]], kept: int, traced: int, best: int
 ) -> None:
+    block = made_of(size, made, kept)
+    assert live_bytes(block) == traced
+    assert live_bytes(schedule(block)) == best
+
+
+def made_of(size: int, made: Sequence[tuple[tuple[int, ...], bool]], kept: int) -> Block:
+    """A Block of one input: by equation what it reads, 0 the input, and whether it gives a single element."""
     known, equations = [Var("x", Type((size,), float32))], []
     for number, (operands, total) in enumerate(made):
         equations.append(joined(str(number), number, [known[one] for one in operands], total))
         known.append(equations[-1].output)
-    block = Block((known[0],), (known[kept],), tuple(equations))
-    assert live_bytes(block) == traced
-    assert live_bytes(schedule(block)) == best
+    return Block((known[0],), (known[kept],), tuple(equations))
+
+
+def test_what_needs_more_on_the_way_than_there_was_waits() -> None:
+    """Moved forward whatever it takes, the runs that make room would make the order worse, and the trace would stay."""
+    block = made_of(3, [((0,), False), ((1, 1), True), ((1,), True), ((2,), True), ((1, 3), True)], 3)
+    assert (live_bytes(block), live_bytes(schedule(block))) == (24, 20)
+
+
+def test_what_lives_to_the_end_makes_no_room() -> None:
+    block = made_of(1, [((0,), True), ((0, 1), True), ((1, 0), False), ((0, 1), True), ((2, 1), True)], 3)
+    assert (live_bytes(block), live_bytes(schedule(block))) == (16, 12)
 
 
 def test_sizes_are_multiples_of_the_grain() -> None:
@@ -234,3 +250,6 @@ def test_totals_are_made_though_nothing_behind_the_rounds_reads_them() -> None:
     ((loop, step),), ((_, before),) = (regions_of(block, Loop) for block in (new, old))
     assert (step.first, step.last) == (before.first, before.last) == (0, len(equations_of(new)))
     assert [after.type for _, after in loop.carries] == [after.type for _, after in carries_of(old)]
+    known = dependences(new, 1)
+    kept = {equations_of(new)[maker].output for one in known.kept if (maker := known.values[one].maker) is not None}
+    assert kept >= {after for _, after in loop.carries}

@@ -90,6 +90,17 @@ def test_parts_are_never_empty_and_no_sum_is_too_long_for_a_tile() -> None:
             assert max(last - first for first, last in order.parts(terms)) <= 2**15
 
 
+def test_bounds_of_the_rule_hold_to_the_last_term() -> None:
+    rule = OrderRule("mk2")
+    assert 2 * 256**2 * rule.tiles == 8**3 * 1024 * 368  # eight parts are cubes, exactly
+    assert product_order(rule, 1024, 256, 368).splits == 8
+    assert product_order(rule, 1024, 256, 369).splits < 8
+    few, more = (
+        Convolution("weight", (1, 1, 65536, 1, 8192), (2, 1, n), (1, 1), (1, 1), "float16") for n in (1008, 1040)
+    )
+    assert [convolution_order(rule, each).splits for each in (few, more)] == [1, 2]  # 2,016 and 2,080 positions
+
+
 # (m, k, n) of a transformer's step and of square products, and how much more than the best of all orders they may take.
 PRODUCTS = [
     *((128, 768, 2304), (128, 768, 3072), (128, 3072, 768), (768, 128, 3072), (1024, 128, 512), (512, 512, 512)),
