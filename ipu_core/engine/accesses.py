@@ -116,6 +116,7 @@ def joined_sets(accesses: Sequence[Access]) -> AccessedSets:
         if tensor is None:
             parts.append(_indexed(access))
             continue
+        # What one vertex sees, apart from where it begins: vertices that see alike are told apart by one number each.
         shift, inner = canonical(tensor.shape[axes:], tensor.strides[axes:])
         outer = Tensor(tensor.variable, tensor.offset + shift, tensor.shape[:axes], tensor.strides[:axes])
         affine.setdefault(inner, []).append((access, outer.indices().ravel()))

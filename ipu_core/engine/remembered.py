@@ -131,6 +131,7 @@ def _value(value: Any) -> Hashable:
         return value.dtype, value.shape, digest(value)
     if isinstance(value, tuple):
         return type(value), tuple(map(_value, value))
+    # 1, 1.0 and True are equal and have one hash, and mean different things to a codelet.
     return type(value), value
 
 
@@ -140,6 +141,7 @@ def _is_ours(group: VertexGroup) -> bool:
 
 def _shareable(account: StepAccount, numbers: dict[Variable, int]) -> _Entry:
     """The account without its variables, which would keep a graph; nobody may write its arrays."""
+    # Many steps, of other engines too, share these arrays: a change in one account would be one in all.
     for array in (account.compute, *account.gather, *account.scatter, *account.memory.values()):
         array.flags.writeable = False
     accessed = account.reads, account.writes, account.defines

@@ -30,6 +30,7 @@ def as_elements(what: str, values: Any, fmt: FloatFormat | str, shape: tuple[int
     if given.dtype == dtype:
         return given
     if isinstance(fmt, FloatFormat):
+        # `astype` takes no truth values.
         return np.asarray(astype(given if given.dtype.kind != "b" else given.astype(np.int8), fmt))
     if given.dtype.kind not in "biu":
         raise TypeError(f"{what} takes {dtype}, not {given.dtype}")
@@ -92,6 +93,7 @@ def _source(stream: DataStream, host: Any) -> Receive:
                 raise EOFError(f"stream {stream.name!r}: the host's iterator has no more transfers") from None
 
         return following
+    # Converted once, when it is connected, and not at every transfer.
     values = as_elements(f"stream {stream.name!r}", host, stream.format, stream.shape)
     return lambda: values
 

@@ -45,6 +45,7 @@ def inner(shape: tuple[int, ...], p: Params) -> tuple[slice, ...]:
 
 def _scatter_add(indices: Array, updates: Array, p: Params) -> Array:
     result = np.zeros((p["rows"], *updates.shape[indices.ndim :]), updates.dtype)
+    # `result[indices] += updates` would keep one of several updates of a row.
     np.add.at(result, indices, updates)
     return result
 
@@ -59,6 +60,7 @@ def _put_along(indices: Array, updates: Array, p: Params) -> Array:
 def _top_indices(x: Array, p: Params) -> Array:
     """The largest first; of equal ones the lowest index, NaN before all."""
     down = np.argsort(-x, axis=-1, kind="stable")
+    # NumPy sorts NaN last, whatever the sign: a second stable sort brings them to the front.
     numbers = ~np.isnan(np.take_along_axis(x, down, -1))
     return np.take_along_axis(down, np.argsort(numbers, axis=-1, kind="stable"), -1)[..., : p["k"]]
 
@@ -74,6 +76,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "negative": np.negative,
     "absolute": np.abs,
     "relu": lambda x: np.maximum(x, 0.0),
+    # NaN of NaN, as relu gives: its derivative must not hide one.
     "step": lambda x: np.where(np.isnan(x), x, np.greater(x, 0)),
     "square": np.square,
     "reciprocal": lambda x: 1 / x,

@@ -74,6 +74,8 @@ def _with_parts(block: Block, found: Mapping[int, RecomputedPart]) -> Block:
     inner: dict[RecomputedPart, RecomputedPart] = {}
     for own, others in marked.items():
         (outer, *more) = others
+        # Wholly within one outer part, that has more than it: else the two are one part under two names, and the marked
+        # one stays.
         if not more and outer is not None and own.stash is None and around[outer] != {own}:
             inner[own] = outer
 

@@ -137,6 +137,7 @@ class GivenGradients:
     def _targets(self, call: GradientCall) -> dict[Var, set[Var | None]]:
         """By value of a rule, the parameters whose cotangents it goes into; None stands for all other arguments."""
         block, found = call.rule.block, dict[Var, set[Var | None]]()
+        # A rule that makes nothing again has no `again`: the arguments' second round falls off the end.
         every = zip((*call.rule.cotangents, *call.rule.again), (*call.arguments, *call.arguments), strict=False)
         for at, atom in every:
             if at is not None:

@@ -144,6 +144,7 @@ def check_matches(rules: Sequence[PrecisionRule], block: Block, fields: Sequence
         fitting = [equation for equation in equations if rule.matches(equation)]
         if not fitting:
             raise ValueError(f"the rule {str(rule)!r} is for nothing in this model; {_near(rule, equations)}")
+        # "moments" became two rules, of which an optimizer with one moment reads one: that is enough for both.
         both = MOMENTS if any(_are_moments(rule, other) for other in rules) else (rule.field,)
         if not any(reads(number, field, equation) for field in both for equation in fitting):
             there = [field for field in fields if any(reads(number, field, equation) for equation in fitting)]
@@ -179,6 +180,7 @@ def _near(rule: PrecisionRule, equations: Sequence[Equation]) -> str:
     if any(map(rule.names, names)):
         return f"what has such a name has no part in {rule.product}"
     parts = dict.fromkeys(part for name in names for part in _beginnings(name))
+    # The beginnings of names too: what is meant is often a part.
     near = get_close_matches(meant, list(parts), NEAR, 0.5) or list(names)[:NEAR]
     return f"names are {', '.join(near)}{' ...' if len(names) > NEAR else ''}"
 
@@ -208,6 +210,7 @@ def rules_of(text: str | PrecisionRule, formats: Sequence[str]) -> list[Precisio
         return [text]
     if not isinstance(text, str):
         raise TypeError(f"a rule is a PrecisionRule or a text such as 'layers.0.*:weights=float32', not {text!r}")
+    # The last colon: names of parts may have some.
     pattern, colon, word = text.rpartition(":")
     if not colon:
         meant = ":".join(text.rsplit("/", 1)) if "/" in text else "layers.0.*:weights=float32"

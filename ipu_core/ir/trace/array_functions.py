@@ -149,6 +149,7 @@ def var(
 ) -> Value:
     """The mean squared distance from the mean, in float32 in every precision."""
     count = math.prod(shape_of(a)[n] for n in axes_of(a, axis))
+    # With no degrees of freedom left NumPy divides by 0: here it is NaN as well, without a division.
     left = count - (ddof if correction is None else correction)
     with scope(a, family="norm"):
         far = elementwise("square", elementwise("subtract", a, mean(a, axis, keepdims=True)))

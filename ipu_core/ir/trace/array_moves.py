@@ -33,6 +33,7 @@ def moveaxis(a: Value, source: int | Sequence[int], destination: int | Sequence[
     ndim = len(shape_of(a))
     origins, places = ([n % ndim for n in np.atleast_1d(one)] for one in (source, destination))
     order = [axis for axis in range(ndim) if axis not in origins]
+    # From the first place on: each insertion leaves the places before it where they are.
     for place, origin in sorted(zip(places, origins, strict=True)):
         order.insert(place, origin)
     return transpose(a, order)
@@ -162,6 +163,7 @@ def tile(A: Value, reps: int | Sequence[int]) -> Value:
     ndim = max(len(times), len(shape_of(A)))
     shape = (1,) * (ndim - len(shape_of(A))) + shape_of(A)
     times = (1,) * (ndim - len(times)) + times
+    # A new axis before each, which is broadcast: copies come before the elements within.
     pairs = [n for size in shape for n in (1, size)]
     wide = [n for time, size in zip(times, shape, strict=True) for n in (time, size)]
     return reshape(broadcast(reshape(A, pairs), wide), [t * n for t, n in zip(times, shape, strict=True)])
@@ -179,6 +181,7 @@ def pad(array: Value, pad_width: Any, mode: str = "constant", constant_values: f
 
     if constant_values == 0:
         return padded(array)
+    # The pad of ones is 1 where the array is: a pad alone makes zeros.
     inside = padded(np.ones(shape_of(array), np.float32))
     return where(inside, padded(array), float(constant_values))
 

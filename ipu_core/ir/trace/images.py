@@ -154,6 +154,7 @@ def flatten(x: Value) -> Value:
     """
     if not shape_of(x):
         raise ValueError("flatten keeps the first axis, rows; a number without axes has none")
+    # Of no elements -1 says nothing: any size would fit.
     return reshape(x, (shape_of(x)[0], -1 if math.prod(shape_of(x)) else math.prod(shape_of(x)[1:])))
 
 
@@ -177,6 +178,8 @@ def _pooled(x: Value, window: Any, stride: Any) -> tuple[Value, Sequence[int]]:
     where = windows(_size(x), kernel, kernel if stride is None else stride, 0, 1)
     (high, wide), (down, across) = where.count, where.stride
     n, channels = shape_of(x)[0], shape_of(x)[3]
+    # Windows side by side are blocks of the image, and blocks are a view; others are cut out, an element of all windows
+    # at a time.
     if where.stride == where.kernel:
         whole = index_basic(x, (slice(None), slice(0, high * down), slice(0, wide * across)))
         return reshape(whole, (n, high, down, wide, across, channels)), (2, 4)
