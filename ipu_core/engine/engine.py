@@ -73,6 +73,7 @@ class Engine:
         self._storage = {variable: _storage_of(variable) for variable in graph.variables}
         compiler = Compiler(self.target, self._storage, self.control, self._cell, self._ends)
         several: list[Program] = [programs] if isinstance(programs, Program) else listed("programs", programs)
+        # The account asks the bound codelets what they cost: each is bound, and prepared, once for account and calls.
         self._account = account(
             graph, several, self.control, allow_out_of_memory=allow_out_of_memory, codelets_of=compiler.codelets
         )

@@ -173,6 +173,7 @@ class Profile:
         it, with all transfers from that store on.
         """
         bounds = [self.tiles_cycles, self.streaming_cycles]
+        # A store sends, a load does not: the first step that sends to streaming memory.
         first = next((i for i, s in enumerate(self.steps) if s.kind == "remote" and s.account.gather.sent.any()), None)
         if first is not None and self.steps[first].count == 1:
             before = sum(step.cycles for step in self.steps[:first] if step.kind != "remote")

@@ -75,6 +75,7 @@ def check_remote_memory(buffers: Iterable[RemoteBuffer], target: Target) -> None
     """
     sizes = sorted(((buffer.name, buffer.nbytes) for buffer in buffers), key=lambda item: -item[1])
     needed = sum(size for _, size in sizes)
+    # 0 says that there is no figure: nothing is refused then.
     if target.streaming_memory and needed > target.streaming_memory:
         raise OutOfStreamingMemory(needed, target.streaming_memory, sizes[:LARGEST_BUFFERS])
 

@@ -40,11 +40,11 @@ def recompute(block: Block, price: Callable[[Equation], float] = nothing) -> Blo
         block: typed; every format must have a storage dtype.
         price: How many kept bytes it is worth not to compute an equation once more.
     """
-    remaking = _Remaking(block, price)
-    return closed(replace(block, equations=tuple(rewritten(block.equations, remaking.part))))
+    recomputing = _Recomputing(block, price)
+    return closed(replace(block, equations=tuple(rewritten(block.equations, recomputing.part))))
 
 
-class _Remaking:
+class _Recomputing:
     """What has been made anew.
 
     Attributes:

@@ -110,6 +110,8 @@ class Geometry:
     def turns(self) -> Iterator[Turn]:
         """The turns in order; the held operand is loaded only when its piece changes."""
         rows, columns = self.rows.turns, self.columns.turns
+        # Pieces of the held operand go by in the outer loop: each is loaded once, and stays while all of the other's
+        # pass.
         if self.hold == "b":
             order = [(i, j, True, i == 0) for j in range(columns) for i in range(rows)]
         else:
@@ -139,6 +141,7 @@ class Geometry:
         for first, apart in self._first_parts(turn):
             numbers = range(first, size, apart)
             even = len(range(first, whole, apart))
+            # The last part may be short, and is a group of its own then: vertices of a group have one shape.
             for found, length in ((numbers[:even], self.chunk), (numbers[even:], last)):
                 covered = self.span(length, turn.depth)
                 if not found or (turn.depth and not covered):
