@@ -227,13 +227,7 @@ def looked_at(x: Array, fmt: FloatFormat) -> Measured:
 
 
 def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indices:
-    """Flat places of an array's zeros, evenly spread; at most `limit`, which may leave some out.
-
-    Args:
-        x, fmt: the array and its format.
-        count: how many zeros it has.
-        limit: places that are enough.
-    """
+    """Flat places of zeros, of which an array has `count`: evenly spread, and at most `limit` of them."""
     flat = x.reshape(-1)
     if count > 2 * limit:  # it is enough to look where about so many are
         # Twice as many places as should do, in case zeros lie together.

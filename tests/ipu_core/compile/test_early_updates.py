@@ -64,7 +64,9 @@ def test_activations_are_stored_beside_what_is_streamed_of_the_state() -> None:
     assert block.offloaded <= {var for loaded in moved.loads.values() for var in loaded}
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(0.1), Lamb(0.1), AdamW(0.1, clip_norm=1.0)], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [AdamW(0.1), Lamb(0.1), AdamW(0.1, clip_norm=1.0)], ids=["adamw", "lamb", "clipped"]
+)
 def test_a_row_takes_no_more_than_the_largest_parameter_s_state(optimizer: Optimizer) -> None:
     found = updated(optimizer)
     verify(found.block)
