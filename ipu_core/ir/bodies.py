@@ -208,6 +208,14 @@ def region_numbers(equations: Iterable[Equation]) -> Iterator[int]:
             yield from region_numbers(equation.region.body.equations)
 
 
+def own_values(equations: Iterable[Equation]) -> set[Var]:
+    """What equations of one body make, and what regions among them give: also one that `closed` has yet to follow."""
+    made = set[Var]()
+    for equation in equations:
+        made.update(equation.outputs if equation.region is None else equation.region.results)
+    return made
+
+
 def with_body(equation: Equation, equations: Sequence[Equation]) -> Equation:
     """A region with other equations in its body; see `closed`."""
     assert equation.region is not None
@@ -227,6 +235,55 @@ def rewritten(equations: Iterable[Equation], straight: Straight, close: Close = 
         result.append(close(equation, rewritten(equation.region.body.equations, straight, close)))
     result += straight(run)
     return result
+
+
+def rewritten_regions(equations: Iterable[Equation], change: Callable[[Equation], Equation]) -> list[Equation]:
+    """New equations for old ones, with another region in the place of each, the outer ones first; see `closed`."""
+    result = list[Equation]()
+    for equation in equations:
+        if equation.region is not None:
+            equation = change(equation)
+            assert equation.region is not None
+            equation = with_body(equation, rewritten_regions(equation.region.body.equations, change))
+        result.append(equation)
+    return result
+
+
+def per_body(
+    equations: Iterable[Equation], change: Callable[[Sequence[Equation]], Sequence[Equation]]
+) -> list[Equation]:
+    """New equations for those of each body, in which regions have new ones already; `closed` has to follow."""
+    inner = [
+        equation if equation.region is None else with_body(equation, per_body(equation.region.body.equations, change))
+        for equation in equations
+    ]
+    return [*change(inner)]
+
+
+def mapped_inside(equation: Equation, change: Callable[[Equation], Equation]) -> Equation:
+    """A region with another equation in the place of each that computes, in the bodies in it too."""
+    assert equation.region is not None
+    return with_body(equation, rewritten(equation.region.body.equations, lambda run: [change(each) for each in run]))
+
+
+def reads_of(equation: Equation) -> list[Var]:
+    """What an equation reads of the body that it stands in, of a region all that its own reads of outside."""
+    if equation.region is None:
+        return [*equation.operands]
+    every = [*flat(equation.region.body.equations)]
+    made = {var for each in every for var in each.outputs}
+    made |= {var for region in inner_regions(equation) for var in region.own}
+    inside = [var for each in every for var in each.operands if var not in made]
+    starts = [var for region in inner_regions(equation) for var in region.operands if var not in made]
+    return [*dict.fromkeys((*starts, *inside))]
+
+
+def inner_regions(equation: Equation) -> Iterator[Region]:
+    """A region's, and those in its body."""
+    if equation.region is not None:
+        yield equation.region
+        for each in equation.region.body.equations:
+            yield from inner_regions(each)
 
 
 def mapped(block: Block, change: Callable[[Equation], Equation]) -> Block:

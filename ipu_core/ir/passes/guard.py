@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, region, rewritten, with_body
+from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, own_values, region, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.precision.scaled_products import SCALED_CAST
@@ -97,7 +97,7 @@ def guarded(block: Block) -> Block:
         loop, checks.equations = equation.region, body
         if not isinstance(loop, Loop):
             raise ValueError("the step is guarded already")
-        made = {var for each in body for var in each.outputs}
+        made = own_values(body)
         outside = checks.beside(made)
         if checks.found or checks.parts:
             now, names = checks.gathered()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Type, Var
-from ipu_core.ir.bodies import equations_of, fresh, hoisted, mapped, rewritten, with_body
+from ipu_core.ir.bodies import equations_of, fresh, hoisted, mapped, own_values, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.passes.schedule import dead_code
@@ -309,7 +309,7 @@ class _ScaledProducts(Appended):
 
     def _region(self, equation: Equation, body: list[Equation]) -> Equation:
         """A loop; the amax of what it casts is the largest of all iterations."""
-        loop, made = equation.region, {var for each in body for var in each.outputs}
+        loop, made = equation.region, own_values(body)
         before, inside = ([x for x in self.amaxes if (x in made) is here] for here in (False, True))
         if inside and isinstance(loop, Loop):
             self.equations, self.scaling = body, self.table.scaling or self.scaling

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Atom, Literal, Type, Var
+from ipu_core.ir.block import Atom, Literal, Type, Var, format_name
 from ipu_core.ir.ops import INT32, promote
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.array_moves import moveaxis, stack
@@ -60,7 +60,13 @@ def _unrolled(f: Step, state: Any, moved: Sequence[Value], tree: PyTree, places:
         leaves, kind = flatten(result)
         made.append(leaves)
     assert kind is not None
-    return state, unflatten(kind, [stack(rows, axis) for rows in zip(*made, strict=True)])
+    return state, unflatten(kind, [stack(_alike(rows), axis) for rows in zip(*made, strict=True)])
+
+
+def _alike(rows: Sequence[Value]) -> list[Value]:
+    """Results of all places as arrays: a Python number among them has the others' dtype."""
+    dtype = next((row.dtype for row in rows if isinstance(row, np.ndarray | np.generic)), np.float32)
+    return [np.asarray(row, dtype) if is_number(row) else row for row in rows]
 
 
 def _along(results: Any, axis: int) -> Any:
@@ -156,8 +162,9 @@ class _Scan:
         found = []
         for name, kind, fmt in zip(paths(tree, "state"), types, formats, strict=True):
             if isinstance(kind.format, str) != isinstance(fmt, str):
+                was, is_now = format_name(kind.format), format_name(fmt)
                 raise TypeError(
-                    f"scan's function makes {name} {fmt}, it is {kind.format}: integers or floats throughout"
+                    f"scan's function makes {name} {is_now}, it is {was}: whole numbers or floats throughout"
                 )
             found.append(Type(kind.shape, kind.format if isinstance(fmt, str) else promote([kind.format, fmt])))
         return found
