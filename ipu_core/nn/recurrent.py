@@ -84,21 +84,28 @@ def gru(params: Weights, x: Value, hidden: Value | None = None) -> tuple[Value, 
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]], state: Any, x: Any, axis: int = 0, *, unroll: bool = False
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    state: Any,
+    x: Any,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    unroll: bool = False,
 ) -> tuple[Any, Any]:
     """A function run along an axis, each time from the state that the last run left: a loop of one body.
 
     The body is traced once, however many places there are, and stays on the device as a `Repeat`; so does that of its
-    gradient, which goes from the last place to the first. What the gradient reads of each place is kept, a row for
-    each. Every place draws random bits of its own: place i those that the body's equations draw with the key of
-    iteration i (place 0 with that of the step). What does not depend on the place is computed once. On arrays it is a
-    Python loop.
+    gradient, which goes the other way. What the gradient reads of each place is kept, a row for each, or made again
+    where the body says so (`nn.checkpoint`, or ``recompute=`` by name). Every place draws random bits of its own: place
+    i those that the body's equations draw with the key of iteration i (place 0 with that of the step). What does not
+    depend on the place is computed once. On arrays it is a Python loop.
 
     Args:
         f: from (state, x at a place) to (new state, result).
         state: before the first place, nested in any way; it keeps its shapes.
         x: an array of one place at least, or several, nested.
         axis: of x, and of the results.
+        reverse: whether it runs from the last place to the first; results stay at their places.
         unroll: as many copies of the body as there are places, each with numbers of its own. So it is under unit
             scaling, where every place has factors of its own, and where neither state nor x are traced.
 
@@ -111,7 +118,7 @@ def scan(
     """
     if not callable(f):
         raise TypeError(f"scan takes a function (state, x) -> (state, result), not {shown(f)}")
-    return scanned(f, state, x, axis, unroll=truth("unroll", unroll))
+    return scanned(f, state, x, axis, reverse=truth("reverse", reverse), unroll=truth("unroll", unroll))
 
 
 def _run(

@@ -25,11 +25,13 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 """From (state, x at a place) to (new state, result)."""
 
 
-def scanned(f: Step, state: Any, x: Any, axis: int = 0, *, unroll: bool = False, reads: Any = ()) -> tuple[Any, Any]:
+def scanned(
+    f: Step, state: Any, x: Any, axis: int = 0, *, reverse: bool = False, unroll: bool = False, reads: Any = ()
+) -> tuple[Any, Any]:
     """See `nn.scan`.
 
     Args:
-        f, state, x, axis, unroll: Its arguments.
+        f, state, x, axis, reverse, unroll: Its arguments.
         reads: What f reads beside them, nested, of which a trace is known where these are arrays.
     """
     leaves, tree = flatten(x)
@@ -47,19 +49,19 @@ def scanned(f: Step, state: Any, x: Any, axis: int = 0, *, unroll: bool = False,
     empty = any(not math.prod(shape_of(leaf)) for leaf in (*leaves, *flatten(state)[0]))
     # one place needs no loop, and what is empty has no rows
     if builder is None or unroll or empty or places == 1:
-        return _unrolled(f, state, moved, tree, places, axis)
-    scan = _Scan(builder, f, moved, tree, places)
-    last, results = scan.run(state)
+        return _unrolled(f, state, moved, tree, range(places)[::-1] if reverse else range(places), axis)
+    last, results = _Scan(builder, f, moved, tree, places).run(state, reverse)
     return last, _along(results, axis)
 
 
-def _unrolled(f: Step, state: Any, moved: Sequence[Value], tree: PyTree, places: int, axis: int) -> tuple[Any, Any]:
+def _unrolled(f: Step, state: Any, moved: Sequence[Value], tree: PyTree, places: range, axis: int) -> tuple[Any, Any]:
     made, kind = list[list[Value]](), None
-    for place in range(places):
+    for place in places:
         state, result = _checked(f(state, unflatten(tree, [leaf[place] for leaf in moved])))
         leaves, kind = flatten(result)
         made.append(leaves)
     assert kind is not None
+    made = made[:: places.step]
     return state, unflatten(kind, [stack(_alike(rows), axis) for rows in zip(*made, strict=True)])
 
 
@@ -103,7 +105,7 @@ class _Scan:
         assert isinstance(atom, Var)
         return TracedArray(self.builder, atom)
 
-    def run(self, state: Any) -> tuple[Any, Any]:
+    def run(self, state: Any, reverse: bool) -> tuple[Any, Any]:
         """The last state, and the results with a first axis of places."""
         leaves, tree = flatten(state)
         starts = [_start(self.builder, leaf) for leaf in leaves]
@@ -130,7 +132,7 @@ class _Scan:
                 carried.append(Carried(table, Literal(0.0), row))
             return carried
 
-        last = loop_along(self.builder, self.places, body)
+        last = loop_along(self.builder, self.places, body, backwards=reverse)
         ends = [seen_as(self.builder, var, kind.shape) for var, kind in zip(last, types, strict=False)]
         rows = [
             reshape(TracedArray(self.builder, var), (self.places, *shape))

@@ -118,7 +118,7 @@ def both_ways(params: Any, x: Any, unroll: bool = False) -> Any:
         return state, state
 
     _, there = nn.scan(step, np.zeros((ROWS, N)), x, 1, unroll=unroll)
-    _, back = nn.scan(step, np.zeros((ROWS, N)), x[:, ::1], 1, unroll=unroll)
+    _, back = nn.scan(step, np.zeros((ROWS, N)), x, 1, reverse=True, unroll=unroll)
     return (there * back).mean(1)
 
 
