@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.chip import cost
+from ipu_core.chip import cost, tile, tile_integers
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, InOut, Input, Param
@@ -30,13 +30,13 @@ class SetRow(Codelet):
     row = Input(None, ndim=2)
     place = Input("int32", ndim=1)
     first = Param()
+    rows = Param()
     table = InOut(None, ndim=2)
 
     def compute(self) -> None:
         """Copies the row; the others stay as they are."""
-        number = int(self.place[0].flat[0]) - self.first
-        if 0 <= number < self.table.shape[-2]:
-            self.table[..., number, :] = self.row[..., 0, :]
+        places, here = tile.in_run(self.place[0], self.first, self.table.shape[-2], self.rows)
+        self.table[..., places[here], :] = self.row[..., here, :]
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex, as if the row were in its run."""
@@ -53,7 +53,7 @@ class Advance(Codelet):
 
     def compute(self) -> None:
         """Adds."""
-        self.place[...] += self.step
+        tile_integers.advance(self.place, self.step)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex."""
@@ -130,7 +130,9 @@ class PlaceTable:
         compute_set = self.graph.add_compute_set(name)
         for block in self.blocks:
             fields = {"row": block.cut.of(row), "place": block.cut.shared(place), "table": block.lies}
-            self.graph.add_vertices(compute_set, SetRow, block.tiles, fields, {"first": block.top})
+            self.graph.add_vertices(
+                compute_set, SetRow, block.tiles, fields, {"first": block.top, "rows": self.shape[0]}
+            )
         return [Execute(compute_set)]
 
     def row_at(self, place: Tensor, out: Tensor, name: str) -> list[Program]:
@@ -174,5 +176,5 @@ def set_row(graph: Graph, row: Tensor, place: Tensor, table: Tensor, name: str) 
     compute_set = graph.add_compute_set(name)
     for cut in column_cuts(graph.target, table.shape[1]):
         fields = {"row": cut.of(row), "place": cut.shared(place), "table": cut.of(table)}
-        graph.add_vertices(compute_set, SetRow, cut.tiles, fields, {"first": 0})
+        graph.add_vertices(compute_set, SetRow, cut.tiles, fields, {"first": 0, "rows": len(table)})
     return [Execute(compute_set)]
