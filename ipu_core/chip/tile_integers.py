@@ -27,6 +27,11 @@ def has_integers(formats: Sequence[Any]) -> bool:
     return any(isinstance(spec, np.dtype) and spec.kind in "iu" for spec in formats)
 
 
+def advance(counters: Array, step: int) -> None:
+    """Moves counters on, in place."""
+    counters += step
+
+
 def of_integers(op: str) -> Elementwise:
     """An elementwise operation on int32 numbers, prepared as those on floats are; nothing of it is rounded.
 

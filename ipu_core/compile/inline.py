@@ -18,6 +18,7 @@ from ipu_core.graph.adoption import adopt, in_place_of
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.tensor import Tensor, Variable, whole
+from ipu_core.graph.vertices import ComputeSet
 from ipu_core.ir.block import Block, Type, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
@@ -61,8 +62,8 @@ def add_traced(
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
     training step is, and typed with the tensors' formats for its inputs. Its orders are `accumulations`, or else
     ``plan(block, graph.target).accumulations``; `execute` adds in one part where it is given none. `key` is the
-    engine's of the run, or of the iteration of a `Repeat`; an equation that draws folds its own number into that. Tiles
-    and mappings decide no bit.
+    engine's of the run, or of the iteration of a `Repeat`; an equation that draws folds its own number into that. A
+    scan is a `Repeat` too, in a `Repeat` one within another. Tiles and mappings decide no bit.
 
     Args:
         graph: where; what is refused leaves it as it was.
@@ -109,7 +110,9 @@ def add_traced(
         tensor.variable.temporary = (
             temporary and not tensor.variable.constant
         )  # lowering makes every result a temporary, which no host reads
-    adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
+    steps = tuple(replace(step, operation=number) if isinstance(step, p.Repeat) else step for step in steps)
+    inside = {each for step in steps if isinstance(step, p.Repeat) for each in _compute_sets(step)}
+    adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number, inside=inside)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)
 
@@ -245,6 +248,11 @@ def _taken(
             yield program  # `adopt` changes the operands of its vertices
         case p.Copy(source, to, what):
             yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
+        case p.WriteUndef(tensor):
+            yield p.WriteUndef(in_place_of(tensor, instead))
+        case p.Repeat(count, body, _, backwards):
+            inner = p.Sequence(*_taken(body, lowered, given, instead, name))
+            yield p.Repeat(count, inner, backwards=backwards)
         case p.StreamCopy(stream, tensor):
             if stream.to_device and tensor.variable not in instead and tensor.size:
                 number = lowered.feeds.index(stream)
@@ -252,6 +260,18 @@ def _taken(
                     yield p.Copy(given[number], tensor, f"{name}.{tensor.variable.name}")
         case other:
             raise NotImplementedError(f"{type(other).__name__} in a function that is added to a graph")
+
+
+def _compute_sets(program: p.Program) -> Iterator[ComputeSet]:
+    """Those of a loop, to whose key the loop itself adds the number of the operation."""
+    match program:
+        case p.Sequence(steps):
+            for step in steps:
+                yield from _compute_sets(step)
+        case p.Repeat(_, body):
+            yield from _compute_sets(body)
+        case p.Execute(compute_set):
+            yield compute_set
 
 
 def _name_of(f: Callable[..., Any]) -> str:

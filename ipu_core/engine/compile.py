@@ -117,7 +117,8 @@ class Compiler:
             case p.Repeat(count, body, True), Repeated(_, inner):
                 return _repeat_runs(count, self.calls(body, inner, depth), self.cell)
             case p.Repeat(count, body), Repeated(_, inner):
-                return _repeat(count, self.calls(body, inner, depth + 1), self.cell, depth)
+                places = range(count)[::-1] if program.backwards else range(count)
+                return _repeat(places, self.calls(body, inner, depth + 1), self.cell, depth, program.operation)
             case p.RepeatWhile(condition, predicate, body), While(test, _, inner):
                 checks, calls = self.calls(condition, test, depth + 1), self.calls(body, inner, depth + 1)
                 return _repeat_while(tree, checks, self._truth(predicate), calls, self.cell, depth)
@@ -166,17 +167,18 @@ def _located(call: Callable[[], None], name: str) -> Callable[[], None]:
     return located
 
 
-def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[], None]:
+def _repeat(numbers: range, calls: Calls, cell: KeyCell, depth: int, operation: int | None) -> Callable[[], None]:
     def run() -> None:
-        key = cell.key
-        for number in range(count):
-            if number and key is not None:
+        outside = cell.key
+        key = outside if outside is None or operation is None else outside.fold_in(operation)
+        for number in numbers:
+            if key is not None:  # round 0 keeps the key, so Repeat(1, x) is x
                 # The depth tells loops apart: round n of an inner loop would else draw, in the outer one's round 0,
                 # what the outer one's round n draws.
-                cell.key = key.fold_in((depth << 32) + number)  # round 0 keeps the key, so Repeat(1, x) is x
+                cell.key = key.fold_in((depth << 32) + number) if number else key
             for call in calls:
                 call()
-        cell.key = key
+        cell.key = outside
 
     return run
 

@@ -1,6 +1,6 @@
 """Adoption: what was built in a graph of its own becomes part of another one, on tiles of that."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.graph.vertices import Operand
+from ipu_core.graph.vertices import ComputeSet, Operand
 
 
 def adopt(
@@ -19,6 +19,7 @@ def adopt(
     instead: Mapping[Variable, Variable],
     name: str,
     operation: int,
+    inside: Collection[ComputeSet] = (),
 ) -> None:
     """Gives a graph all variables and compute sets of another one, which must not be used any more.
 
@@ -29,6 +30,7 @@ def adopt(
         instead: variables of the other that the graph has already, each with its own, whose elements lie alike.
         name: comes before the names of what is taken.
         operation: folded into the key before the vertices' own numbers.
+        inside: compute sets of loops, whose keys have it already.
     """
     # On the tiles where it was built, variables keep the mappings that they share, and their digests.
     moved = not np.array_equal(tiles, np.arange(tiles.size))
@@ -47,7 +49,7 @@ def adopt(
                 group,
                 tiles=tiles[group.tiles],
                 operands={field: _seen(operand, instead) for field, operand in group.operands.items()},
-                within=operation,
+                within=None if compute_set in inside else operation,
             )
             for group in compute_set.groups
         ]

@@ -58,8 +58,9 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
     match program:
         case p.Sequence(steps):
             return "Sequence", [("", step) for step in steps]
-        case p.Repeat(count, body, runs):
-            return f"Repeat {count} {'runs' if runs else 'times'}", [("", body)]
+        case p.Repeat(count, body, runs, backwards, _):
+            order = ", with keys from the last to the first" if backwards else ""
+            return f"Repeat {count} {'runs' if runs else 'times'}{order}", [("", body)]
         case p.RepeatWhile(condition, predicate, body):
             return f"RepeatWhile {predicate.variable.name}", [("condition", condition), ("body", body)]
         case p.If(predicate, then, otherwise):

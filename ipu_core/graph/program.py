@@ -150,17 +150,27 @@ class Repeat:
 
     Attributes:
         runs: whether each iteration is a run of its own, with the key of as many runs of `body` by the engine.
+        backwards: whether the first iteration has the key of the last, the second of the one before, and so on: what
+            goes back over the iterations of another loop draws as that did.
+        operation: folded into the key before the numbers of iterations; None: nothing is. `add_traced` gives a loop the
+            number that its other vertices have, so that its bits are those of the function with the key of that number.
     """
 
     count: int
     body: "Program"
     runs: bool = False
+    backwards: bool = False
+    operation: int | None = None
 
     def __post_init__(self) -> None:
         expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
-        expect(bool, runs=self.runs)
+        expect(bool, runs=self.runs, backwards=self.backwards)
+        if self.runs and self.backwards:
+            raise ValueError("Repeat: runs of their own have no order but their own: runs or backwards, not both")
+        if self.operation is not None:
+            integer("Repeat: operation", self.operation, 0)
         _check_program(self.body)
 
 

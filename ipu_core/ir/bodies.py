@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ipu_core.ir.block import Block, Equation, Params, Region, Var, per_block
-from ipu_core.ir.regions import Branch, Loop
+from ipu_core.ir.ops import SET_ROW
+from ipu_core.ir.regions import Branch, Loop, Scan
 
 Kind = TypeVar("Kind", bound=Region)
 Straight = Callable[[Sequence[Equation]], Sequence[Equation]]
@@ -108,6 +110,13 @@ def carries_of(block: Block) -> tuple[tuple[Var, Var], ...]:
 
 
 @per_block
+def own_of(block: Block) -> tuple[Var, ...]:
+    """What loops have of their own in memory: the carries before an iteration, and the numbers of places."""
+    places = (scan.place for scan, _ in regions_of(block, Scan))
+    return (*(before for before, _ in carries_of(block)), *places)
+
+
+@per_block
 def inputs_of(block: Block) -> tuple[Var, ...]:
     """What is in memory for each input: the input, or the part of it that an iteration has."""
     return _there(block, block.inputs)
@@ -124,6 +133,56 @@ def _there(block: Block, given: tuple[Var, ...]) -> tuple[Var, ...]:
     return tuple(there.get(var, var) for var in given)
 
 
+def parted(equations: Iterable[Equation], own: Iterable[Var]) -> tuple[list[Equation], list[Equation]]:
+    """The equations of a body that depend on what it has of its own, or draw masks, and the others."""
+    varying, inside, outside = set(own), list[Equation](), list[Equation]()
+    for equation in equations:
+        every = [equation] if equation.region is None else [*flat(equation.region.body.equations)]
+        read = {var for each in every for var in each.operands}
+        read |= set(equation.region.operands) if equation.region is not None else set()
+        draws = any("operation" in each.params for each in every)
+        if draws or read & varying:
+            inside.append(equation)
+            varying.update(var for each in every for var in each.outputs)
+        else:
+            outside.append(equation)
+    return inside, outside
+
+
+def hoisted(block: Block) -> Block:
+    """The Block whose scans compute at each place what depends on it alone; the rest is computed once, before them.
+
+    What rounds stochastically then draws once. The iterations of micro-batches keep all that is theirs.
+    """
+    return block if not regions_of(block, Scan) else closed(replace(block, equations=tuple(_hoisted(block.equations))))
+
+
+def _hoisted(equations: Iterable[Equation]) -> list[Equation]:
+    result = list[Equation]()
+    for equation in equations:
+        if (inner := equation.region) is not None:
+            body, outside = _hoisted(inner.body.equations), list[Equation]()
+            if isinstance(inner, Scan):
+                body, outside = parted(body, inner.own)
+                kept = {new for _, new in inner.carries}  # a carry needs memory of its own in the body
+                body = [e for e in outside if not kept.isdisjoint(e.outputs)] + body
+                outside = [e for e in outside if kept.isdisjoint(e.outputs)]
+            result += outside
+            equation = with_body(equation, body)
+        result.append(equation)
+    return result
+
+
+def left_rows(scan: Scan) -> dict[Var, Equation]:
+    """By carry before a place, the equation that leaves a row in it, where nothing else reads it."""
+    read = Counter(var for equation in flat(scan.body.equations) for var in equation.operands)
+    made = {e.output: e for e in scan.body.equations if e.region is None and e.op == SET_ROW}
+    return {
+        old: made[new] for old, new in scan.carries
+        if new in made and made[new].operands[1:] == (scan.place, old) and read[old] == 1 and not read[new]
+    }  # fmt: skip
+
+
 def branch_of(block: Block) -> Branch | None:
     """The branch that chooses whether the carried state is the new one; None: it always is."""
     found = (branch for branch, _ in regions_of(block, Branch) if set(branch.results) & set(block.outputs))
@@ -137,8 +196,24 @@ def fresh(equations: Iterable[Equation]) -> int:
 
 def region(kind: Region, op: str, others: Sequence[Equation] = ()) -> Equation:
     """A region as an equation among others; `closed` says what it reads and gives."""
-    number = min((equation.number for equation in others if equation.region is not None), default=0) - 1
+    number = min((*region_numbers(others), *region_numbers(kind.body.equations)), default=0) - 1
     return Equation(number, op, (), (), Params({}), family="region", region=kind)
+
+
+def region_numbers(equations: Iterable[Equation]) -> Iterator[int]:
+    """The numbers of regions among equations and in the bodies of these."""
+    for equation in equations:
+        if equation.region is not None:
+            yield equation.number
+            yield from region_numbers(equation.region.body.equations)
+
+
+def own_values(equations: Iterable[Equation]) -> set[Var]:
+    """What equations of one body make, and what regions among them give: also one that `closed` has yet to follow."""
+    made = set[Var]()
+    for equation in equations:
+        made.update(equation.outputs if equation.region is None else equation.region.results)
+    return made
 
 
 def with_body(equation: Equation, equations: Sequence[Equation]) -> Equation:
@@ -160,6 +235,55 @@ def rewritten(equations: Iterable[Equation], straight: Straight, close: Close = 
         result.append(close(equation, rewritten(equation.region.body.equations, straight, close)))
     result += straight(run)
     return result
+
+
+def rewritten_regions(equations: Iterable[Equation], change: Callable[[Equation], Equation]) -> list[Equation]:
+    """New equations for old ones, with another region in the place of each, the outer ones first; see `closed`."""
+    result = list[Equation]()
+    for equation in equations:
+        if equation.region is not None:
+            equation = change(equation)
+            assert equation.region is not None
+            equation = with_body(equation, rewritten_regions(equation.region.body.equations, change))
+        result.append(equation)
+    return result
+
+
+def per_body(
+    equations: Iterable[Equation], change: Callable[[Sequence[Equation]], Sequence[Equation]]
+) -> list[Equation]:
+    """New equations for those of each body, in which regions have new ones already; `closed` has to follow."""
+    inner = [
+        equation if equation.region is None else with_body(equation, per_body(equation.region.body.equations, change))
+        for equation in equations
+    ]
+    return [*change(inner)]
+
+
+def mapped_inside(equation: Equation, change: Callable[[Equation], Equation]) -> Equation:
+    """A region with another equation in the place of each that computes, in the bodies in it too."""
+    assert equation.region is not None
+    return with_body(equation, rewritten(equation.region.body.equations, lambda run: [change(each) for each in run]))
+
+
+def reads_of(equation: Equation) -> list[Var]:
+    """What an equation reads of the body that it stands in, of a region all that its own reads of outside."""
+    if equation.region is None:
+        return [*equation.operands]
+    every = [*flat(equation.region.body.equations)]
+    made = {var for each in every for var in each.outputs}
+    made |= {var for region in inner_regions(equation) for var in region.own}
+    inside = [var for each in every for var in each.operands if var not in made]
+    starts = [var for region in inner_regions(equation) for var in region.operands if var not in made]
+    return [*dict.fromkeys((*starts, *inside))]
+
+
+def inner_regions(equation: Equation) -> Iterator[Region]:
+    """A region's, and those in its body."""
+    if equation.region is not None:
+        yield equation.region
+        for each in equation.region.body.equations:
+            yield from inner_regions(each)
 
 
 def mapped(block: Block, change: Callable[[Equation], Equation]) -> Block:

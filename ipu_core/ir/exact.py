@@ -72,6 +72,12 @@ def _gather(x: Array, indices: Array) -> Array:
         raise IndexError(f"gather: {error}") from None
 
 
+def _set_row(row: Array, place: Array, table: Array) -> Array:
+    result = np.array(table)
+    result[place] = row
+    return result
+
+
 EXACT: dict[str, Callable[..., Any]] = {
     "negative": np.negative,
     "absolute": np.abs,
@@ -122,6 +128,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
     "pad": _pad,
     "gather": _gather,
+    "set_row": _set_row,
     "take_along": lambda x, i: np.take_along_axis(x, i, -1),
     "top_indices": _top_indices,
     "to_blocks": lambda x, p: np.asarray(x, np.float64),

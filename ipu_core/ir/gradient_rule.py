@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ipu_core.ir.block import Block, Equation, Literal, Type, Var, per_block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CUSTOM, STRUCTURE
 
 
@@ -116,9 +117,9 @@ class GradientCall:
 
 @per_block
 def calls_of(block: Block) -> dict[int, GradientCall]:
-    """The calls in a Block without bodies, by the number of their first equation."""
+    """The calls in a Block and the bodies in it, by the number of their first equation."""
     found: dict[object, list[Equation]] = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.op == CUSTOM:
             found.setdefault((equation.params["rule"], equation.inputs[1:]), []).append(equation)
     return {equations[0].number: GradientCall(tuple(equations)) for equations in found.values()}

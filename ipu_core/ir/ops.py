@@ -20,6 +20,9 @@ CUSTOM = "custom_gradient"
 """A result whose gradient is given, then what it is a function of, and what its gradient reads: see `ir.gradient_rule`.
 It is the result as it is."""
 
+SET_ROW = "set_row"
+"""A row, the place where it goes, and the table that is otherwise as it was: what a place of a scan leaves."""
+
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
@@ -177,6 +180,13 @@ def _gather(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*indices, *table[1:])
 
 
+def _set_row(operands: tuple[Argument, ...], params: Params) -> Shape:
+    row, place, table = (_array(x).shape for x in operands)
+    if place != (1,) or not table or row != (1, *table[1:]):
+        raise ValueError(f"the row {row} of the table {table} at one place, not {place}, must be (1, {table[1:]})")
+    return table
+
+
 def _scatter_add(operands: tuple[Argument, ...], params: Params) -> Shape:
     indices, updates = (_array(x).shape for x in operands)
     if updates[: len(indices)] != indices:
@@ -274,6 +284,7 @@ OPS = {op.name: op for op in (
     _structural("pad", "move", _pad, "low", "high", "interior"),
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
     _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
+    _structural(SET_ROW, "move", _set_row, arity=3, integers=(1,), either=(0, 2)),
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),

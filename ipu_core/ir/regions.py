@@ -1,12 +1,12 @@
-"""The kinds of region that there are: a loop, and a branch."""
+"""The kinds of region that there are: a loop over parts of a batch, a loop along places, and a branch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from ipu_core.ir.block import Note, Region, Var, typed
+from ipu_core.ir.block import Literal, Note, Region, Var, typed
 from lowprec import Key
 
 
@@ -50,6 +50,10 @@ class Loop(Region):
         """Of what is fed only the part of an iteration is in memory at a time."""
         return dict(self.fed)
 
+    def carrying(self, *pairs: tuple[Var, Var]) -> Self:
+        """The same with more carries, which begin as zeros."""
+        return replace(self, carries=(*self.carries, *pairs))
+
     def part(self, part: Var, whole: Any, number: int) -> Any:
         """An iteration's part of what is fed."""
         rows = part.type.shape[0]
@@ -59,6 +63,52 @@ class Loop(Region):
         """How often, of what, the body, and what goes on to the next iteration."""
         fed = ", ".join(str(part) for _, part in self.fed)
         yield f"{self.count} iterations, each with its part of {fed}, from zeros:"
+        yield from Region.lines(self, note)
+        yield from (f"  {typed(before)} <- {after}" for before, after in self.carries)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Loop):
+    """A loop along places, whose carries begin with given values and whose body knows its place; nothing is fed.
+
+    What a place reads of an array is a row that it gathers at `place`, what it leaves a row that it sets there, in a
+    carry: so both are equations, which every pass knows.
+
+    Attributes:
+        starts: what the carries are before the first place.
+        place: the number of the place, one int32 in an array; it decides the key too (`iteration_key`).
+        backwards: whether the last place comes first, as in the gradient of a scan.
+    """
+
+    starts: tuple[Var | Literal, ...] = ()
+    place: Var = field(kw_only=True)
+    backwards: bool = False
+
+    @property
+    def operands(self) -> tuple[Var, ...]:
+        """What the carries begin with."""
+        return tuple(dict.fromkeys(start for start in self.starts if isinstance(start, Var)))
+
+    @property
+    def own(self) -> tuple[Var, ...]:
+        """The place, and the carries before it."""
+        return (self.place, *(before for before, _ in self.carries))
+
+    def carrying(self, *pairs: tuple[Var, Var]) -> Self:
+        """The same with more carries, which begin as zeros."""
+        starts = (*self.starts, *(Literal(0.0) for _ in pairs))
+        return replace(self, carries=(*self.carries, *pairs), starts=starts)
+
+    @property
+    def places(self) -> range:
+        """The numbers of the places, in the order in which they come."""
+        return range(self.count)[::-1] if self.backwards else range(self.count)
+
+    def lines(self, note: Note) -> Iterator[str]:
+        """How often, from what, the body, and what goes on to the next place."""
+        order = ", the last first" if self.backwards else ""
+        begin = ", ".join(f"{before} = {start}" for (before, _), start in zip(self.carries, self.starts, strict=True))
+        yield f"{self.count} places, {self.place}{order}, from {begin}:"
         yield from Region.lines(self, note)
         yield from (f"  {typed(before)} <- {after}" for before, after in self.carries)
 
@@ -107,9 +157,21 @@ class Branch(Region):
         yield from Region.lines(self, note)
 
 
-def iteration_key(key: Key, number: int) -> Key:
-    """The key of an iteration of a loop, from that of the step; the first iteration's is the step's own.
+def iteration_key(key: Key, number: int, depth: int = 1) -> Key:
+    """The key of an iteration of a loop, or of a place of a scan, from that of what is around it.
 
-    Equations outside take the step's. It is the rule of a machine's `Repeat` that no other encloses.
+    The first one's is the key itself; equations outside take the step's. It is the rule of a machine's `Repeat`.
+
+    Args:
+        key: of the step, or of the iteration around.
+        number: of the iteration, or of the place, from 0.
+        depth: how many loops are around the body: 1 in the outermost.
     """
-    return key.fold_in((1 << 32) + number) if number else key
+    return key.fold_in((depth << 32) + number) if number else key
+
+
+def path_key(key: Key, path: Sequence[int]) -> Key:
+    """The key of an iteration in loops in loops, by the number of each, the outermost first."""
+    for depth, number in enumerate(path, 1):
+        key = iteration_key(key, number, depth)
+    return key

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Region, Type, Var, format_name
 from ipu_core.ir.bodies import flat, regions_of
-from ipu_core.ir.ops import CUSTOM, GATHERS, OPS, STRUCTURE, VIEWS, check, gives_integers
-from ipu_core.ir.regions import Branch, Loop
+from ipu_core.ir.ops import CUSTOM, GATHERS, INT32, OPS, SET_ROW, STRUCTURE, VIEWS, check, gives_integers
+from ipu_core.ir.regions import Branch, Loop, Scan
 
 
 class InvalidBlock(ValueError):
@@ -118,6 +118,8 @@ class _Verifier:
             raise UseBeforeDefinition(f"{where}: {', '.join(map(str, missing))} is no output of the body")
         if isinstance(region, Loop):
             _check_carries(region)
+        if isinstance(region, Scan):
+            _check_scan(region, where)
 
 
 def _check_outputs(outputs: Iterable[Var], defined: set[Var], what: str) -> None:
@@ -134,6 +136,15 @@ def _check_carries(loop: Loop) -> None:
             raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the iterations computes")
         if old.type != new.type:
             raise WrongType(f"the total {old} is {old.type} before an iteration and {new.type} after it")
+
+
+def _check_scan(scan: Scan, where: str) -> None:
+    """Carries begin with what has their type, each place with its number."""
+    if scan.fed or scan.count < 1 or scan.place.type != Type((1,), INT32) or len(scan.starts) != len(scan.carries):
+        raise WrongType(f"{where}: a scan has a place, one int32 in an array, and a start for each carry, nothing fed")
+    for start, (old, _) in zip(scan.starts, scan.carries, strict=True):
+        if isinstance(start, Var) and start.type != old.type:
+            raise WrongType(f"{where}: {old}, which is {old.type}, begins with {start}, which is {start.type}")
 
 
 def _check_parts(block: Block, loop: Loop) -> None:
@@ -184,6 +195,7 @@ def _check_equation(equation: Equation, where: str) -> None:
     moved = types[:1] if op.name == CUSTOM else types
     formats = {x.format for x in moved if isinstance(x, Type)} if op.name in STRUCTURE and not op.integers else set()
     formats |= {types[0].format} if op.name in GATHERS and isinstance(types[0], Type) else set()
+    formats |= {x.format for x in types[::2] if isinstance(x, Type)} if op.name == SET_ROW else set()
     if formats and formats != {found.format}:
         given = ", ".join(sorted(map(format_name, formats)))
         raise WrongType(f"{where}: it only moves elements, but the result is {found} and the operands are {given}")

@@ -92,7 +92,7 @@ class ScatterAdd(Codelet):
         return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
 
 
-class _Cut(NamedTuple):
+class ColumnCut(NamedTuple):
     """Tiles that share columns: tile i of `tiles` has the columns from first + i * columns on."""
 
     first: int
@@ -129,9 +129,9 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
     if not out.size:
         return []
     rows, flat, result = table.reshape(len(table), -1), indices.reshape(-1), out.reshape(indices.size, -1)
-    cuts = _column_cuts(graph.target, rows.shape[1])
+    cuts = column_cuts(graph.target, rows.shape[1])
     # each run gives a row for every index: of few rows that is more than half of the table, and nothing is won
-    each = _rows_each(graph.target, rows, cuts) if 2 * flat.size <= len(rows) else len(rows)
+    each = rows_each(graph.target, len(rows), rows.dtype.itemsize, cuts) if 2 * flat.size <= len(rows) else len(rows)
     if each >= len(rows):
         return _look_up(graph, rows, flat, [cut.of(result)[None] for cut in cuts], cuts, each, name)
     found = [_found(graph, result, cuts, cut, ceil_div(len(rows), each), f"{name}: found") for cut in cuts]
@@ -144,20 +144,26 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
         for cut, place in zip(cuts, found, strict=True):
             mine = place[:, :, some].transpose(1, 0, 2, 3)
             fields = {"found": mine, "indices": cut.shared(flat[some]), "out": cut.of(result[some])}
-            graph.add_vertices(compute_set, Choose, _tiles(cuts, cut, number), fields, params)
+            graph.add_vertices(compute_set, Choose, run_tiles(cuts, cut, number), fields, params)
     return [*programs, Execute(compute_set)]
 
 
-def _found(graph: Graph, result: Tensor, cuts: Sequence[_Cut], cut: _Cut, runs: int, name: str) -> Tensor:
+def _found(graph: Graph, result: Tensor, cuts: Sequence[ColumnCut], cut: ColumnCut, runs: int, name: str) -> Tensor:
     """What runs of a table's rows have for a cut of the result, each on the tile that looks it up."""
     found = graph.add_variable(result.format, (runs, cut.tiles.size, len(result), cut.columns), name, temporary=True)
-    homes = np.concatenate([_tiles(cuts, cut, number) for number in range(runs)])
+    homes = np.concatenate([run_tiles(cuts, cut, number) for number in range(runs)])
     graph.map_intervals(found, np.arange(homes.size) * len(result) * cut.columns, homes)
     return found
 
 
 def _look_up(
-    graph: Graph, rows: Tensor, indices: Tensor, found: Sequence[Tensor], cuts: Sequence[_Cut], each: int, name: str
+    graph: Graph,
+    rows: Tensor,
+    indices: Tensor,
+    found: Sequence[Tensor],
+    cuts: Sequence[ColumnCut],
+    each: int,
+    name: str,
 ) -> list[Execute]:
     """Adds the look-ups in runs of `each` rows; `found` has (runs, tiles, indices, columns) for each cut."""
     compute_set = graph.add_compute_set(name)
@@ -166,7 +172,7 @@ def _look_up(
             top = number * each
             fields = {"table": cut.of(rows[top : top + each]), "indices": cut.shared(indices), "out": places[number]}
             graph.add_vertices(
-                compute_set, Gather, _tiles(cuts, cut, number), fields, {"first": top, "rows": len(rows)}
+                compute_set, Gather, run_tiles(cuts, cut, number), fields, {"first": top, "rows": len(rows)}
             )
     return [Execute(compute_set)]
 
@@ -204,8 +210,8 @@ def scatter_add(
     compute_set = graph.add_compute_set(name)
     flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
     result = total.reshape(out.shape[0], -1)
-    cuts = _column_cuts(graph.target, result.shape[1])
-    each = _rows_each(graph.target, result, cuts)
+    cuts = column_cuts(graph.target, result.shape[1])
+    each = rows_each(graph.target, len(result), result.dtype.itemsize, cuts)
     # every run reads all indices and updates and takes its own: which those are is known in the step alone
     for number, top in enumerate(range(0, len(result), each)):
         for cut in cuts:
@@ -215,7 +221,7 @@ def scatter_add(
                 "out": cut.of(result[top : top + each]),
             }
             graph.add_vertices(
-                compute_set, ScatterAdd, _tiles(cuts, cut, number), fields, {"first": top, "rows": len(result)}
+                compute_set, ScatterAdd, run_tiles(cuts, cut, number), fields, {"first": top, "rows": len(result)}
             )
     programs = [Execute(compute_set)]
     if not wide:
@@ -226,27 +232,26 @@ def scatter_add(
     return programs
 
 
-def _column_cuts(target: Target, columns: int) -> list[_Cut]:
+def column_cuts(target: Target, columns: int) -> list[ColumnCut]:
     """An even cut and a short last one."""
     # at least a 64-bit vector of float32: fewer columns cost a worker as much
     each = max(cost.width(4), ceil_div(columns, target.tiles))
     whole, rest = divmod(columns, each)
-    found = [_Cut(0, np.arange(whole), each)] if whole else []
-    return found + ([_Cut(whole * each, np.array([whole]), rest)] if rest else [])
+    found = [ColumnCut(0, np.arange(whole), each)] if whole else []
+    return found + ([ColumnCut(whole * each, np.array([whole]), rest)] if rest else [])
 
 
-def _tiles(cuts: Sequence[_Cut], cut: _Cut, run: int) -> npt.NDArray[np.int64]:
+def run_tiles(cuts: Sequence[ColumnCut], cut: ColumnCut, run: int) -> npt.NDArray[np.int64]:
     """The tiles of a cut that have a run of rows."""
     return cut.tiles + run * _across(cuts)
 
 
-def _across(cuts: Sequence[_Cut]) -> int:
+def _across(cuts: Sequence[ColumnCut]) -> int:
     return sum(cut.tiles.size for cut in cuts)
 
 
-def _rows_each(target: Target, table: Tensor, cuts: Sequence[_Cut]) -> int:
+def rows_each(target: Target, rows: int, itemsize: int, cuts: Sequence[ColumnCut]) -> int:
     """The rows that a tile takes: all, or as few as make them a small part of its memory, as far as there are tiles."""
-    rows = len(table)
     # runs that hold no more than the share; the cuts need that many tiles each
-    small = ceil_div(rows * cuts[0].columns * table.dtype.itemsize, target.tile_memory // SHARE)
+    small = ceil_div(rows * cuts[0].columns * itemsize, target.tile_memory // SHARE)
     return ceil_div(rows, max(1, min(small, target.tiles // _across(cuts))))

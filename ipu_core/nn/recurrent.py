@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.trace.array_moves import stack
-from ipu_core.ir.trace.eager import as_array
-from ipu_core.ir.trace.values import Traced, Value, axes_of, elementwise, matmul, shape_of
+from ipu_core.ir.trace.scan import scanned
+from ipu_core.ir.trace.values import Value, elementwise, matmul, shape_of
 from ipu_core.nn.operations import sigmoid, tanh
-from lowprec.checks import entries, integer, shown
+from lowprec.checks import entries, shown, truth
 
 Weights = Mapping[str, Value]
 
@@ -69,7 +68,7 @@ def lstm(params: Weights, x: Value, state: tuple[Value, Value] | None = None) ->
         (rows, places, n), and a pair of (rows, n).
     """
     start = (_zeros(params, x), _zeros(params, x)) if state is None else state
-    return _run(lambda before, part: lstm_cell(params, part, before), lambda s: s[0], x, start)
+    return _run(lambda before, part: lstm_cell(params, part, before), lambda s: s[0], x, start, params)
 
 
 def gru(params: Weights, x: Value, hidden: Value | None = None) -> tuple[Value, Value]:
@@ -81,48 +80,55 @@ def gru(params: Weights, x: Value, hidden: Value | None = None) -> tuple[Value, 
         hidden: before the first place; None: zeros.
     """
     start = _zeros(params, x) if hidden is None else hidden
-    return _run(lambda before, part: gru_cell(params, part, before), lambda s: s, x, start)
+    return _run(lambda before, part: gru_cell(params, part, before), lambda s: s, x, start, params)
 
 
-def scan(f: Callable[[Any, Value], tuple[Any, Value]], state: Any, x: Value, axis: int = 0) -> tuple[Any, Value]:
-    """A function run along an axis, each time from the state that the last run left: unrolled where it is traced.
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    state: Any,
+    x: Any,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    unroll: bool = False,
+) -> tuple[Any, Any]:
+    """A function run along an axis, each time from the state that the last run left: a loop of one body.
+
+    The body is traced once, however many places there are, and stays on the device as a `Repeat`; so does that of its
+    gradient, which goes the other way. What the gradient reads of each place is kept, a row for each, or made again
+    where the body says so (`nn.checkpoint`, or ``recompute=`` by name). Every place draws random bits of its own: place
+    i those that the body's equations draw with the key of iteration i (place 0 with that of the step). What does not
+    depend on the place is computed once. On arrays it is a Python loop.
 
     Args:
         f: from (state, x at a place) to (new state, result).
-        state: before the first place, nested in any way.
-        x: an array of one place at least.
+        state: before the first place, nested in any way; it keeps its shapes.
+        x: an array of one place at least, or several, nested.
         axis: of x, and of the results.
+        reverse: whether it runs from the last place to the first; results stay at their places.
+        unroll: as many copies of the body as there are places, each with numbers of its own. So it is under unit
+            scaling, where every place has factors of its own, and where neither state nor x are traced.
 
     Returns:
-        The last state, and the results along the axis.
+        The last state, and the results along the axis, nested as f gives them.
 
     Raises:
-        ValueError: no places.
+        ValueError: no places; arrays of different lengths; a state that changes its shapes or how it is nested.
+        TypeError: no function, or one that does not give a pair; a state that changes between integers and floats.
     """
     if not callable(f):
         raise TypeError(f"scan takes a function (state, x) -> (state, result), not {shown(f)}")
-    (axis,) = axes_of(x, integer("axis", axis))
-    x = x if isinstance(x, Traced) else as_array(x)
-    places = shape_of(x)[axis]
-    if not places:
-        raise ValueError(f"scan needs one place at least along axis {axis} of {shape_of(x)}")
-    before, results = (slice(None),) * axis, []
-    for place in range(places):
-        made = f(state, x[(*before, place)])
-        # a function that gives an array of two rows would be taken apart in silence
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise TypeError(f"scan's function must give (new state, result), not {shown(made)}")
-        state, result = made
-        results.append(result)
-    return state, stack(results, axis)
+    return scanned(f, state, x, axis, reverse=truth("reverse", reverse), unroll=truth("unroll", unroll))
 
 
-def _run(cell: Callable[[Any, Value], Any], shown: Callable[[Any], Value], x: Value, state: Any) -> tuple[Value, Any]:
+def _run(
+    cell: Callable[[Any, Value], Any], shown: Callable[[Any], Value], x: Value, state: Any, params: Weights
+) -> tuple[Value, Any]:
     def step(before: Any, part: Value) -> tuple[Any, Value]:
         after = cell(before, part)
         return after, shown(after)
 
-    last, outputs = scan(step, state, x, 1)
+    last, outputs = scanned(step, state, x, 1, reads=params)
     return outputs, last
 
 

@@ -11,6 +11,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
 from ipu_core.ir.liveness.views import StridedView
 from ipu_core.library.elementwise import add_array
+from ipu_core.library.places import PlaceTable
 from ipu_core.library.sides import copied
 from ipu_core.placement.matmul import SumPlan
 
@@ -28,6 +29,8 @@ class Lowering:
         tensors: where every value lies.
         programs: in order.
         entries: of the streamed state, see `Lowered`.
+        tables: of arrays whose rows places of a loop find or leave, where they lie for that.
+        counters: the numbers of these places.
     """
 
     graph: Graph
@@ -38,6 +41,8 @@ class Lowering:
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     entries: tuple[Tensor, Tensor] | None = None
+    tables: dict[Var, PlaceTable] = field(default_factory=dict)
+    counters: set[Var] = field(default_factory=set)
 
     @property
     def target(self) -> Target:

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.compile.operands import seen
+from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, SET_ROW, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import concatenate, one_hot, pad
+from ipu_core.library.places import set_row
 from ipu_core.library.random import dropout_mask
 from ipu_core.library.rows import put_along, take_along, top_indices
 from ipu_core.library.sides import arranged
@@ -89,11 +91,27 @@ def _pad(lowering: Lowering, equation: Equation) -> None:
 
 
 def _gather(lowering: Lowering, equation: Equation) -> None:
-    table, indices = (lowering.tensors[var] for var in equation.operands)
+    var, place = equation.operands
+    if place in lowering.counters and var in lowering.tables:
+        out = lowering.result(equation)
+        lowering.programs += lowering.tables[var].row_at(lowering.tensors[place], out, equation.name)
+        return
+    table, indices = lowering.tensors[var], lowering.tensors[place]
     lowering.programs += gather(
         lowering.graph, _rows(lowering, table, 1, equation), _rows(lowering, indices, indices.ndim, equation),
         lowering.result(equation), name=equation.name,
     )  # fmt: skip
+
+
+def _set_row(lowering: Lowering, equation: Equation) -> None:
+    row, place, before = equation.operands
+    if before in lowering.tables:
+        table = lowering.tables[equation.output] = lowering.tables[before]
+        lowering.programs += table.set_row(lowering.tensors[row], lowering.tensors[place], equation.name)
+        return
+    old, out = lowering.tensors[before], lowering.result(equation)
+    lowering.programs += [Copy(old, out, equation.name)] if old is not out else []
+    lowering.programs += set_row(lowering.graph, lowering.tensors[row], lowering.tensors[place], out, equation.name)
 
 
 def _scatter_add(lowering: Lowering, equation: Equation) -> None:
@@ -162,6 +180,7 @@ LOWERINGS: dict[str, Callable[[Lowering, Equation], None]] = {
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,
+    SET_ROW: _set_row,
     "scatter_add": _scatter_add,
     "top_indices": _top_indices,
     "take_along": _take_along,

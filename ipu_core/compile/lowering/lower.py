@@ -7,6 +7,7 @@ from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.fused import fused
+from ipu_core.compile.lowering.scans import ScanLowering, shown_tables
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
 from ipu_core.compile.schedule.overlap import overlapped
@@ -33,13 +34,14 @@ from ipu_core.ir.bodies import (
     branch_of,
     equations_of,
     inputs_of,
+    left_rows,
     outputs_of,
     regions_of,
     steps_of,
 )
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.ops import VIEWS
-from ipu_core.ir.regions import Branch, Loop
+from ipu_core.ir.regions import Branch, Loop, Scan
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
 from ipu_core.library.sides import copied
@@ -133,11 +135,15 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     begins: dict[Loop, list[Program]] = {}
     for loop, _ in regions_of(block, Loop):
         begins[loop] = []
+        rows = left_rows(loop) if isinstance(loop, Scan) else {}
         for old, _ in loop.carries:
+            if old in rows:
+                continue
             tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
             # Each step has to begin at zero: the tensors still hold the totals of the step before.
-            begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
-    places = {new: tensors[old] for new, old in in_place(block).items()}
+            if not isinstance(loop, Scan):
+                begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
+    places = {new: tensors[old] for new, old in in_place(block).items() if old in tensors}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
     branch = branch_of(block)
     if branch and branch.beside:
@@ -202,12 +208,20 @@ class _Regions:
                 begin = _lower_equations(lowering, self.block, self.far, positions, start) or begin
                 continue
             match step.equation.region:
+                case Scan() as scan:
+                    part = ScanLowering(lowering, scan, shown_tables(self.block))
+                    part.begin()
+                    outside, lowering.programs = lowering.programs, []
+                    self.add(step.steps)
+                    _write_back(lowering, part.carried())
+                    lowering.programs += part.next_place()
+                    program: Program = Sequence(*part.end(part.repeat(self.arranged(lowering.programs))))
                 case Loop() as loop:
                     lowering.programs += self.begins[loop]
                     outside, lowering.programs = lowering.programs, [self.parts[part] for _, part in loop.fed]
                     self.add(step.steps)
                     _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.carries])
-                    program: Program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
+                    program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
                 # Lowering appends to `programs`: each body gets a list of its own, then the one outside goes on.
                 case Branch() as branch:
                     outside, lowering.programs = lowering.programs, []

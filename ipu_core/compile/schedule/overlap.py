@@ -99,7 +99,7 @@ def accessed(program: p.Program) -> set[Variable]:
                 found |= {operand.variable for group in compute_set.groups for operand in group.operands.values()}
             case p.Copy(source, destination):
                 found |= {source.variable, destination.variable}
-            case p.StreamCopy(_, tensor):
+            case p.StreamCopy(_, tensor) | p.WriteUndef(tensor):
                 found.add(tensor.variable)
             case p.RemoteLoad(_, tensor, entry) | p.RemoteStore(tensor, _, entry):
                 found |= {each.variable for each in (tensor, entry) if isinstance(each, Tensor)}

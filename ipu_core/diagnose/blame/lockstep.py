@@ -13,7 +13,7 @@ from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import ELEMENTWISE, STRUCTURE, SUMS
 from ipu_core.ir.precision.retype import cast
-from ipu_core.ir.regions import iteration_key
+from ipu_core.ir.regions import path_key
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import evaluate_flat, run
 from ipu_core.ir.run.kernels import given_order
@@ -44,8 +44,8 @@ class Lockstep:
         block, (inputs, key) = loop.block, loop.next_step(batch)
         kept = _kept(block, inputs)
 
-        def rule(equation: Equation, operands: list[Any], number: int) -> Array:
-            own = None if equation.draws is None else iteration_key(key, number).fold_in(equation.draws)
+        def rule(equation: Equation, operands: list[Any], path: tuple[int, ...]) -> Array:
+            own = None if equation.draws is None else path_key(key, path).fold_in(equation.draws)
             made = declared(equation, operands, own, given_order(equation, loop.accumulations), loop.control)
             if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate

@@ -18,7 +18,8 @@ from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
 from ipu_core.frontends.jax.operations.call import EquationCall, as_value, kind_of
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.custom import custom_gradient
-from ipu_core.ir.trace.values import Traced, Value, concatenate, reshape, shape_of
+from ipu_core.ir.trace.scan import scanned
+from ipu_core.ir.trace.values import Traced, Value, builder_of, concatenate, reshape, shape_of
 from ipu_core.nn import relu
 
 INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
@@ -26,6 +27,11 @@ INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_ca
 """Primitives that call a function, and the parameter that is its jaxpr."""
 ALIKE = {"optimization_barrier", "device_put"}
 """Primitives that give each operand as it is."""
+
+
+def _is_counter(value: Any) -> bool:
+    """Whether it is a whole number that is known while tracing."""
+    return not isinstance(value, Traced) and kind_of(np.asarray(value).dtype) != "float"
 
 
 class Place(NamedTuple):
@@ -151,10 +157,12 @@ class JaxprInterpreter:
         return [read(var) for var in maker.invars] if ones and last else []
 
     def _scan(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """A loop of a known length, unrolled."""
+        """A loop of a known length: a scan; unrolled where it counts, so that what the count decides is known."""
         params = equation.params
         fixed, carried = params["num_consts"], params["num_carry"]
         constants, state, rows = given[:fixed], list(given[fixed : fixed + carried]), given[fixed + carried :]
+        if not any(_is_counter(x) for x in state) and builder_of([x for x in given if isinstance(x, Traced)]):
+            return self._as_scan(equation, constants, state, list(rows), place)
         shown: list[list[Any]] = []
         steps = range(params["length"])
         for step in reversed(steps) if params["reverse"] else steps:
@@ -165,6 +173,22 @@ class JaxprInterpreter:
             shown.append(results[carried:])
         shown = shown[::-1] if params["reverse"] else shown
         return [*state, *(_stacked([as_value(x) for x in column]) for column in zip(*shown, strict=True))]
+
+    def _as_scan(
+        self, equation: Any, constants: Sequence[Any], state: Sequence[Any], rows: list[Any], place: Place
+    ) -> list[Any]:
+        params, carried = equation.params, len(state)
+        where = place.inside(equation)
+
+        def at_place(before: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
+            own = parts if rows else []
+            results = [as_value(x) for x in self.run(params["jaxpr"], [*constants, *before, *own], where)]
+            return results[:carried], results[carried:]
+
+        along = [as_value(row) for row in rows] or [np.zeros((params["length"], 1), np.float32)]
+        start = [as_value(x) for x in state]
+        last, shown = scanned(at_place, start, along, reverse=params["reverse"], reads=[*constants])
+        return [*last, *shown]
 
     def _cond(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
         """Runs the branch that a constant chooses."""

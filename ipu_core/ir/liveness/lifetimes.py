@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
-from ipu_core.ir.bodies import carries_of, equations_of, outputs_of, regions_of, runs_of
+from ipu_core.ir.bodies import RegionSpan, carries_of, equations_of, outputs_of, regions_of, runs_of
 from ipu_core.ir.liveness.views import StridedView, views_of
-from ipu_core.ir.ops import ELEMENTWISE
-from ipu_core.ir.regions import Branch, Loop
+from ipu_core.ir.ops import ELEMENTWISE, SET_ROW
+from ipu_core.ir.regions import Branch, Loop, Scan
+
+START = -1
+"""Before the first equation."""
 
 
 class Lifetimes(NamedTuple):
@@ -61,18 +64,28 @@ def lifetimes(block: Block) -> Lifetimes:
 
 def _last(block: Block, views: Mapping[Var, StridedView], made: Mapping[Var, int]) -> dict[Var, int]:
     """See `Lifetimes`."""
-    last, equations, loops = dict[Var, int](), equations_of(block), regions_of(block, Loop)
-    begin = dict(made) | {var: step.first for loop, step in loops for var in loop.own}
+    last, equations = dict[Var, int](), equations_of(block)
+    loops = [(loop, step, (step.first, depth)) for depth, (loop, step) in enumerate(regions_of(block, Loop))]
+    # What a loop has of its own is there before its first equation, which may be that of an inner loop too.
+    begin = {var: (position, len(loops)) for var, position in made.items()}
+    begin |= {var: place for loop, _, place in loops for var in loop.own}
+
+    def read(var: Var, position: int, around: Sequence[tuple[RegionSpan, tuple[int, int]]]) -> None:
+        root = views[var].root
+        again = (step.last - 1 for step, place in around if begin.get(root, (START, 0)) < place)
+        last[root] = max(last.get(root, START), next(again, position))
+
     for run in runs_of(block):
-        around = [step for _, step in loops if step.equation in run.inside]
+        around = [(step, place) for _, step, place in loops if step.equation in run.inside]
         for position in range(run.first, run.last):
             for var in equations[position].operands:
-                root = views[var].root
-                again = (step.last - 1 for step in around if begin.get(root, -1) < step.first)
-                last[root] = next(again, position)
-    for loop, step in loops:
+                read(var, position, around)
+    for number, (loop, step, _) in enumerate(loops):
+        around = [(one, place) for _, one, place in loops[:number] if one.first <= step.first and step.last <= one.last]
+        for start in loop.operands if isinstance(loop, Scan) else ():
+            read(start, step.first, around)
         for _, new in loop.carries:
-            last[new] = max(last.get(new, -1), step.last - 1)
+            read(new, step.last - 1, around)
     ends = [*outputs_of(block), *(branch.flag for branch, _ in regions_of(block, Branch) if branch.beside)]
     return last | dict.fromkeys((views[var].root for var in ends), len(equations))  # a flag is read again at last
 
@@ -106,6 +119,8 @@ def in_place(block: Block) -> dict[Var, Var]:
             continue
         here = [views[var] for var in equation.operands if views[var].root is old]
         still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
+        if equation.op == SET_ROW:  # a row is set where the table lies, if it is no part of that
+            still = still or (len(here) == 1 and here[0].whole and views[equation.operands[2]] is here[0])
         if still and last.get(old, -1) <= position:
             found[new] = old
     return found

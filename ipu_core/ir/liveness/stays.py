@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of
-from ipu_core.ir.liveness.lifetimes import in_place, lifetimes, until_chosen
+from ipu_core.ir.liveness.lifetimes import START, in_place, lifetimes, until_chosen
 from ipu_core.ir.regions import Loop
 
 PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimizer": 2, "update": 2}
 """What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
-
-START = -1
-"""Before the first equation."""
 
 
 class Stay(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.ir.block import Array, Block, Equation, Var, per_block
-from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
+from ipu_core.ir.bodies import equations_of, inputs_of, own_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import VIEWS
 from lowprec.values.axes import restrided
@@ -36,7 +36,7 @@ def views_of(block: Block) -> Mapping[Var, StridedView]:
     """The view that every value of a Block is; those that no equation computes are made of their operand's."""
     views: dict[Var, StridedView] = {}
     ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
-    for var in (*inputs_of(block), *block.constants, *(old for old, _ in carries_of(block))):
+    for var in (*inputs_of(block), *block.constants, *own_of(block)):
         ghosts[var], views[var] = _own(var)
     for equation in equations_of(block):
         var = equation.output

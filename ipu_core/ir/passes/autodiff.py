@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +11,18 @@ import numpy as np
 
 from ipu_core.ir import convolution
 from ipu_core.ir.block import Array, Block, Equation, Literal, Type, Var
+from ipu_core.ir.bodies import equations_of, flat
 from ipu_core.ir.exact import inner
 from ipu_core.ir.gradient_rule import ways as gradient_ways
-from ipu_core.ir.ops import CUSTOM, OPS, SCALES, STRUCTURE
+from ipu_core.ir.ops import CUSTOM, OPS, SCALES, SET_ROW, STRUCTURE
 from ipu_core.ir.parameters import name_of, name_parameters, sources
 from ipu_core.ir.passes.given_gradients import GivenGradients
 from ipu_core.ir.passes.scale_check import Edge, check_scales
+from ipu_core.ir.passes.scan_gradient import Cotangents, Kept, Meet, Read, ScanGradient
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.loss_tail import as_loss
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
+from ipu_core.ir.regions import Scan
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, is_number
 from ipu_core.ir.trace.full import Full
@@ -182,6 +185,11 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "pad": (_pad,),
     "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+    SET_ROW: (
+        lambda ct, e, y, row, i, x: apply("gather", ct, i),
+        lambda *_: None,
+        lambda ct, e, y, row, i, x: apply(SET_ROW, np.zeros(shape_of(row), np.float32), i, ct),
+    ),
     "take_along": (lambda ct, e, y, x, i: apply("put_along", i, ct, size=shape_of(x)[-1]), lambda *_: None),
     "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
@@ -199,16 +207,39 @@ def _rules(equation: Equation) -> tuple[Cotangent, ...]:
 def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
     """The values that depend on a parameter: only these have cotangents."""
     needed = set(parameters)
-    for equation in block.equations:
+    _add_needed(block.equations, needed)
+    return needed
+
+
+def _add_needed(equations: Iterable[Equation], needed: set[Var]) -> None:
+    for equation in equations:
+        if isinstance(scan := equation.region, Scan):
+            pairs = list(zip(scan.carries, scan.starts, strict=True))
+            needed |= {old for (old, _), start in pairs if start in needed}
+            known = -1
+            while known != len(needed):  # what one place leaves is what the next begins with
+                known = len(needed)
+                _add_needed(scan.body.equations, needed)
+                needed |= {old for (old, new), _ in pairs if new in needed}
+            continue
         ways = gradient_ways(equation) if equation.op == CUSTOM else equation.operands if _rules(equation) else ()
         if any(var in needed for var in ways):
             needed.add(equation.output)
-    return needed
 
 
 def gradient_edges(block: Block, needed: set[Var]) -> Iterator[Edge]:
     """The ways that gradients take, in the order of the equations."""
     for equation in block.equations:
+        if equation.region is not None:
+            for each in flat(equation.region.body.equations):
+                if each.op in SCALES and Edge(each, each.operands[0]).factor != 1:
+                    raise ValueError(
+                        f"{each.name} in a scan: a factor of the gradient alone would count at every place; unroll=True"
+                    )
+            yield from (
+                Edge(equation, var, new) for new in equation.outputs for var in equation.operands if var in needed
+            )
+            continue
         if equation.op == CUSTOM:
             yield from (Edge(equation, var) for var in gradient_ways(equation) if var in needed)
         for position, atom in enumerate(equation.inputs if _rules(equation) else ()):
@@ -243,35 +274,67 @@ def backward(builder: Builder, block: Block, seeds: Mapping[Var, Traced], parame
     Raises:
         UnbalancedScale: see `check_scales`.
     """
-    pure, needed = sources(block, parameters), needed_values(block, parameters)
-    if any(equation.op in SCALES for equation in block.equations):
-        check_scales(gradient_edges(block, needed), *seeds)
-    cotangents = {var: seed for var, seed in seeds.items() if var in needed}
-    given = GivenGradients(builder, block, pure, needed)
-    for equation in reversed(block.equations):
-        if equation.op == CUSTOM:
-            given.run(equation, cotangents)
-            continue
-        if equation.output not in cotangents:
-            continue
-        ct = _spread(cotangents.pop(equation.output), equation)
-        y, xs = _value(builder, equation.output), [_value(builder, x) for x in equation.inputs]
-        for rule, atom, x in zip(_rules(equation), equation.inputs, xs, strict=True):
-            if not isinstance(atom, Var) or atom not in needed:
+    pulling = _Backward(builder, block, parameters)
+    if any(equation.op in SCALES for equation in equations_of(block)):
+        check_scales(gradient_edges(block, pulling.needed), *seeds)
+    cotangents = {var: seed for var, seed in seeds.items() if var in pulling.needed}
+    pulling.pull(block.equations, cotangents, lambda var: TracedArray(builder, var), lambda *_: False)
+    builder.equations = pulling.kept.placed(builder.equations)
+    return [cotangents.get(var, Full(builder, 0.0, var.type.shape)) for var in parameters]
+
+
+class _Backward:
+    """What all equations of a Block that is differentiated share.
+
+    Attributes:
+        builder: what receives the equations of the gradients.
+        pure: what is made of parameters alone.
+        needed: the values that have cotangents.
+        kept: what scans keep for their gradients.
+    """
+
+    def __init__(self, builder: Builder, block: Block, parameters: dict[Var, str]) -> None:
+        self.builder, self.pure, self.needed = builder, sources(block, parameters), needed_values(block, parameters)
+        self.kept = Kept(builder)
+        self._given = GivenGradients(builder, block, self.pure, self.needed)
+
+    def pull(self, equations: Sequence[Equation], cotangents: Cotangents, read: Read, meet: Meet) -> None:
+        """Passes cotangents back through equations: see `ir.passes.scan_gradient`."""
+        for equation in reversed(equations):
+            if equation.region is not None:
+                gradient = ScanGradient(self.builder, equation, self.needed, self.kept, read, self.pull, self._names)
+                gradient.run(cotangents)
+            elif meet(equation, cotangents):
                 continue
-            name = name_of(pure, [atom] if atom in pure else equation.operands)
+            elif equation.op == CUSTOM:
+                self._given.run(equation, cotangents, read)
+            elif equation.output in cotangents:
+                self._pass(equation, cotangents, read)
+
+    def _names(self, atom: Var) -> Mapping[str, str | None]:
+        """The role of the cotangent of a value, and the parameter that it concerns."""
+        return {"role": "grad_weight" if atom in self.pure else "grad_input", "parameter": name_of(self.pure, [atom])}
+
+    def _pass(self, equation: Equation, cotangents: Cotangents, read: Read) -> None:
+        """Passes the cotangent of one equation's result on to its operands."""
+        ct = _spread(cotangents.pop(equation.output), equation)
+        values = [x.value if isinstance(x, Literal) else read(x) for x in equation.inputs]
+        y = read(equation.output)
+        for rule, atom, x in zip(_rules(equation), equation.inputs, values, strict=True):
+            if not isinstance(atom, Var) or atom not in self.needed:
+                continue
+            name = name_of(self.pure, [atom] if atom in self.pure else equation.operands)
             family = equation.family if equation.family != OPS[equation.op].family else None
-            role = "grad_weight" if atom in pure else "grad_input"
-            here = builder.scoped(
+            role = "grad_weight" if atom in self.pure else "grad_input"
+            here = self.builder.scoped(
                 role=role, family=family, parameter=name, layer=equation.layer, checkpoint=equation.checkpoint
             )
-            with here, builder.of_line(equation.source):
-                new = rule(ct, equation, y, *xs)
+            with here, self.builder.of_line(equation.source):
+                new = rule(ct, equation, y, *values)
                 if shape_of(x) == () != shape_of(new):
                     new = reduce_sum(new)
                 if new is not None:
                     cotangents[atom] = cotangents[atom] + new if atom in cotangents else new
-    return [cotangents.get(var, Full(builder, 0.0, var.type.shape)) for var in parameters]
 
 
 def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
@@ -290,7 +353,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
     if not one or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
-    if any(equation.region is not None for equation in block.equations):
+    if any(equation.region is not None and not isinstance(equation.region, Scan) for equation in block.equations):
         raise ValueError("a Block with a loop or a branch cannot be differentiated: differentiate what its body does")
     tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
     inputs = block.inputs[: tree.leaves]

@@ -12,10 +12,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ipu_core.ir.block import Block, Equation, Params, RecomputedPart, Type, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, mapped, outputs_of, rewritten
+from ipu_core.ir.bodies import (
+    carries_of,
+    closed,
+    equations_of,
+    flat,
+    fresh,
+    mapped,
+    mapped_inside,
+    outputs_of,
+    per_body,
+    reads_of,
+)
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.passes.guard import BACKWARD
+from ipu_core.ir.passes.scan_checkpoints import with_scan_checkpoints
 from ipu_core.ir.passes.schedule import dead_code
 from lowprec import FloatFormat
 
@@ -40,8 +52,9 @@ def with_checkpoints(block: Block, chosen: Choice) -> Block:
     """
     if not any(map(chosen, checkpoints_of(block))):
         return block
+    block = with_scan_checkpoints(block, chosen)
     copying = _Copying(block, chosen)
-    equations = rewritten(block.equations, copying.run)
+    equations = per_body(block.equations, copying.run)
     return dead_code(closed(replace(block, equations=tuple(equations))))
 
 
@@ -86,12 +99,18 @@ class _Copying:
         self.equations: list[Equation] = []
         self.again: dict[tuple[RecomputedPart, Var], Var] = {}
         self._there: set[Var] = set()
+        self._here: set[Var] = set()
 
     def run(self, equations: Sequence[Equation]) -> Sequence[Equation]:
-        """New equations for some that stand together."""
+        """New equations for those of a body."""
         self._part, self.equations = self._parts(equations), []
+        self._here = {var for e in equations if e.region is None for var in e.outputs}
         self._waits = self._entering(equations)
         for equation in equations:
+            if equation.region is not None:
+                self.equations.append(self._region(equation))
+                self._there.update(equation.region.results)
+                continue
             part = self._part.get(equation.output)
             if part is not None and part.stash is not None:
                 equation = self._from_stashes(equation, part, part.stash)
@@ -103,9 +122,12 @@ class _Copying:
 
     def _parts(self, equations: Sequence[Equation]) -> dict[Var, RecomputedPart]:
         """By value of the forward pass, the part that it is of. Casts of parameters are of the part that reads them."""
-        forward = [e for e in equations if e.role not in BACKWARD and e.drawn is None]
+        forward = [e for e in equations if e.region is None and e.role not in BACKWARD and e.drawn is None]
         part = {e.output: e.checkpoint for e in forward if e.checkpoint is not None and self._chosen(e.checkpoint)}
         readers: dict[Var, set[RecomputedPart | None]] = {}
+        for region in equations:
+            for var in reads_of(region) if region.region is not None else ():
+                readers.setdefault(var, set()).add(None)  # it is cast once for all places
         for equation in reversed(forward):
             own = part.get(equation.output)
             found = readers.get(equation.output, {None})
@@ -128,16 +150,32 @@ class _Copying:
     def _entering(self, equations: Sequence[Equation]) -> dict[RecomputedPart, Var | None]:
         """By part the first gradient of what is behind it that one of its own reads."""
         found: dict[RecomputedPart, Var | None] = {}
-        for equation in equations:
+        for equation in (each for one in equations for each in ([one] if one.region is None else flat([one]))):
             part = equation.checkpoint
             if part is None or equation.role not in BACKWARD or part in found:
                 continue
             for var in equation.operands:
-                maker = self._made.get(self._views[var].root)
-                if maker is not None and maker.role in BACKWARD and maker.checkpoint is not part:
+                # What a body's own copies have made is no matter of the part's beginning.
+                maker = self._made.get(self._views[var].root) if var in self._views else None
+                enters = maker is not None and maker.role in BACKWARD and maker.checkpoint is not part
+                if maker is not None and enters and maker.output in self._here:
                     found[part] = maker.output
                     break
         return found
+
+    def _region(self, equation: Equation) -> Equation:
+        """A region whose gradients read copies, which are made before it."""
+
+        def reading(inner: Equation) -> Equation:
+            part = inner.checkpoint
+            if inner.role not in BACKWARD or part is None or not self._chosen(part):
+                return inner
+            outside = [var for var in inner.operands if var in self._here]
+            self._copy(outside, part)
+            new = {var: self._read(var, part) for var in outside}
+            return replace(inner, inputs=tuple(new.get(x, x) if isinstance(x, Var) else x for x in inner.inputs))
+
+        return mapped_inside(equation, reading)
 
     def _of_copies(self, equation: Equation, part: RecomputedPart) -> Equation:
         """A gradient that reads copies; what they are made of is copied first."""
@@ -157,7 +195,7 @@ class _Copying:
     def _is_anew(self, var: Var, part: RecomputedPart) -> bool:
         """Whether a value is one of a part, or a view of one, that is not kept anyway."""
         root = self._views[var].root
-        if root in self._kept or var not in self._place or self._made[var].role in BACKWARD:
+        if root in self._kept or var not in self._here or self._made[var].role in BACKWARD:
             return False
         return part in (self._part.get(var), self._part.get(root))
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, outputs_of, refilled, regions_of, runs_of
-from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
-from ipu_core.ir.liveness.stays import START, Stay, stays
+from ipu_core.ir.liveness.lifetimes import START, in_place, lifetimes
+from ipu_core.ir.liveness.stays import Stay, stays
 from ipu_core.ir.regions import Loop
 from lowprec.integers import ceil_div
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Array, Block, Equation, Literal, Var
-from ipu_core.ir.bodies import mapped
+from ipu_core.ir.bodies import equations_of, mapped
 from ipu_core.ir.gradient_rule import GradientCall, GradientRule, calls_of
 from ipu_core.ir.ops import CUSTOM, ELEMENTWISE, OPS
 from ipu_core.ir.parameters import name_of, pure_values
@@ -40,14 +40,15 @@ class GivenGradients:
 
     def __post_init__(self) -> None:
         self.calls = calls_of(self.block)
-        self._made = {equation.output: equation for equation in self.block.equations} if self.calls else {}
+        self._made = {equation.output: equation for equation in equations_of(self.block)} if self.calls else {}
 
-    def run(self, equation: Equation, cotangents: dict[Var, Traced]) -> None:
+    def run(self, equation: Equation, cotangents: dict[Var, Traced], read: Callable[[Var], Value]) -> None:
         """Adds the cotangents of what a call is a function of, at its first equation: all that reads it comes after.
 
         Args:
             equation: of a call.
             cotangents: of all values so far; those of the call's results go.
+            read: what stands for a value of the forward pass.
         """
         call = self.calls.get(equation.number)
         if call is None:
@@ -59,7 +60,7 @@ class GivenGradients:
             return
         floats = [(number, kind) for number, kind in enumerate(rule.results) if not isinstance(kind.format, str)]
         outgoing = [seeds.get(number, Full(self.builder, 0.0, kind.shape)) for number, kind in floats]
-        kept = [self._kept(atom, rule) for atom in call.kept]
+        kept = [self._kept(atom, rule, read) for atom in call.kept]
         block = self._named(call)
         constants = [self._constant(array, var) for var, array in block.constants.items()]
         open_block = replace(block, inputs=(*block.inputs, *block.constants), constants={})
@@ -77,12 +78,12 @@ class GivenGradients:
             if isinstance(atom, Var) and at is not None:
                 self.again[self._seen(atom)] = values[at]
 
-    def _kept(self, atom: Var | Literal, rule: GradientRule) -> Value:
+    def _kept(self, atom: Var | Literal, rule: GradientRule, read: Callable[[Var], Value]) -> Value:
         """What a rule reads for a value that is kept."""
         if isinstance(atom, Literal):
             return atom.value
         found = self.again.get(self._seen(atom)) if rule.again else None
-        value = TracedArray(self.builder, atom) if found is None else found
+        value = read(atom) if found is None else found
         # What is computed forwards again must not become one with what was: then that would be kept, not the value.
         return apply("scale_gradient", value, factor=1.0) if rule.computes_forwards else value
 

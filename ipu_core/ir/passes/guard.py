@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, region, rewritten, with_body
+from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, own_values, region, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.precision.scaled_products import SCALED_CAST
@@ -19,17 +19,21 @@ UNSCALE = "unscale"
 """Family of the equations that divide the gradients of parameters by the loss scale."""
 
 
+Found = dict[FloatFormat, list[tuple[Var, str]]]
+Parts = list[tuple[Var, list[str]]]
+
+
 @dataclass
 class _Checks(Appended):
     """Equations under construction with checks among them.
 
     Attributes:
         found: the largest magnitudes of what is checked, each of shape (1,), with names, by format.
-        names: of all that was checked and gathered.
+        parts: of what loops have checked, 1 for every check that found something bad in an iteration; with names.
     """
 
-    found: dict[FloatFormat, list[tuple[Var, str]]] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
+    found: Found = field(default_factory=dict)
+    parts: Parts = field(default_factory=list)
 
     def check(self, var: Var, name: str) -> None:
         """Finds the largest magnitude of a value; NaN if it holds one."""
@@ -38,16 +42,28 @@ class _Checks(Appended):
         size = self.largest(var)
         self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
 
-    def gathered(self) -> list[Var]:
-        """1 for every check since the last time that found infinities, NaN or a saturated value, else 0, in parts."""
-        parts = []
+    def gathered(self) -> tuple[Var, list[str]]:
+        """1 for every check that found infinities, NaN or a saturated value, else 0; with their names."""
+        parts = list(self.parts)
         for fmt, found in self.found.items():
             # Asked in this direction: of a NaN no comparison is true, so it counts as bad.
             good = self.emit("greater", Literal(_limit(fmt)), self.joined([var for var, _ in found]), fmt=FLOAT32)
-            parts.append(self.emit("subtract", Literal(1.0), good))
-            self.names += [name for _, name in found]
-        self.found = {}
-        return parts
+            parts.append((self.emit("subtract", Literal(1.0), good), [name for _, name in found]))
+        self.found, self.parts = {}, []
+        return self.joined([var for var, _ in parts]), [name for _, names in parts for name in names]
+
+    def beside(self, made: set[Var]) -> tuple[Found, Parts]:
+        """Takes away what is none of some values, which was found before a loop and is no matter of its iterations."""
+        found, parts = self.found, self.parts
+        self.found = {fmt: [each for each in some if each[0] in made] for fmt, some in found.items()}
+        self.found = {fmt: some for fmt, some in self.found.items() if some}
+        self.parts = [each for each in parts if each[0] in made]
+        others = {fmt: [each for each in some if each[0] not in made] for fmt, some in found.items()}
+        return {fmt: some for fmt, some in others.items() if some}, [each for each in parts if each[0] not in made]
+
+    def restore(self, found: Found, parts: Parts) -> None:
+        """Takes up again what was found before a loop."""
+        self.found, self.parts = found, [*parts, *self.parts]
 
     def joined(self, parts: Sequence[Var]) -> Var:
         """Values of one axis, one after another."""
@@ -67,7 +83,7 @@ def guarded(block: Block) -> Block:
     Raises:
         ValueError: no equation takes the gradient of a parameter.
     """
-    needed, parts = _checked(block), list[Var]()
+    needed = _checked(block)
     checks = _Checks(fresh(block.equations))
 
     def straight(equations: Sequence[Equation]) -> Sequence[Equation]:
@@ -82,12 +98,16 @@ def guarded(block: Block) -> Block:
         loop, checks.equations = equation.region, body
         if not isinstance(loop, Loop):
             raise ValueError("the step is guarded already")
-        if checks.found:
-            now = checks.joined(checks.gathered())
+        made = own_values(body)
+        outside = checks.beside(made)
+        if checks.found or checks.parts:
+            now, names = checks.gathered()
             old = Var("total.bad", now.type)
             # A later round must not make up for a bad one.
-            parts.append(checks.emit("maximum", old, now))
-            equation = replace(equation, region=replace(loop, carries=(*loop.carries, (old, parts[-1]))))
+            new = checks.emit("maximum", old, now)
+            equation = replace(equation, region=loop.carrying((old, new)))
+            checks.parts = [(new, names)]
+        checks.restore(*outside)
         return with_body(equation, body)
 
     # A branch comes behind all regions there are: only what stands there can be skipped as a whole.
@@ -100,12 +120,12 @@ def guarded(block: Block) -> Block:
             checks.check(var, needed.pop(var))
     equations += straight(first)
     checks.equations = equations
-    bad = checks.joined([*parts, *checks.gathered()])
+    bad, names = checks.gathered()
     worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
     flag = checks.emit("subtract", Literal(1.0), worst)
     chosen = [(Var(f"{old.name}.next", old.type), new, old)
               for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False)]  # fmt: skip
-    branch = Branch(Block((), (), tuple(second)), flag, tuple(chosen), tuple(checks.names))
+    branch = Branch(Block((), (), tuple(second)), flag, tuple(chosen), tuple(names))
     outputs = (*branch.results, *block.outputs[block.carried :], bad)
     equations.append(region(branch, "branch", equations))
     return closed(replace(block, equations=tuple(equations), outputs=outputs, result=None))

@@ -16,13 +16,23 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, outputs_of, rewritten
+from ipu_core.ir.bodies import (
+    carries_of,
+    closed,
+    equations_of,
+    flat,
+    fresh,
+    inner_regions,
+    mapped_inside,
+    outputs_of,
+    per_body,
+)
 from ipu_core.ir.liveness.lifetimes import lifetimes
-from ipu_core.ir.ops import GATHERS, OPS
+from ipu_core.ir.ops import GATHERS, OPS, SET_ROW
 from ipu_core.ir.passes.guard import BACKWARD
 from lowprec.extras import optional
 
-CHEAP = frozenset(name for name, op in OPS.items() if op.kind in ("elementwise", "mask", "move")) - GATHERS
+CHEAP = frozenset(name for name, op in OPS.items() if op.kind in ("elementwise", "mask", "move")) - GATHERS - {SET_ROW}
 UNITS = 2**29  # capacities are 32-bit integers
 
 
@@ -41,7 +51,7 @@ def recompute(block: Block, price: Callable[[Equation], float] = nothing) -> Blo
         price: How many kept bytes it is worth not to compute an equation once more.
     """
     recomputing = _Recomputing(block, price)
-    return closed(replace(block, equations=tuple(rewritten(block.equations, recomputing.part))))
+    return closed(replace(block, equations=tuple(per_body(block.equations, recomputing.part))))
 
 
 class _Recomputing:
@@ -63,19 +73,32 @@ class _Recomputing:
         self._kept = {self._views[var].root for var in kept}
 
     def part(self, equations: Sequence[Equation]) -> Sequence[Equation]:
-        """New equations for some that stand together."""
+        """New equations for those of a body."""
         self.equations = []
         anew = self._anew(equations)
         for equation in equations:
-            if equation.role in BACKWARD:
+            if equation.region is not None:
+                equation = self._region(equation, anew)
+            elif equation.role in BACKWARD:
                 inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in equation.inputs)
                 equation = equation if inputs == equation.inputs else replace(equation, inputs=inputs)
             self.equations.append(equation)
         return self.equations
 
+    def _region(self, equation: Equation, anew: frozenset[Var]) -> Equation:
+        """A region whose gradients read copies, which are made once before it."""
+
+        def reading(inner: Equation) -> Equation:
+            if inner.role not in BACKWARD:
+                return inner
+            inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in inner.inputs)
+            return inner if inputs == inner.inputs else replace(inner, inputs=inputs)
+
+        return mapped_inside(equation, reading)
+
     def _copied(self, var: Var, anew: frozenset[Var]) -> Var:
         """The value that the gradients read for one of the forward part, made before them if it is to be."""
-        if self._views[var].root not in anew or self._made[var].role in BACKWARD:
+        if var not in self._views or self._views[var].root not in anew or self._made[var].role in BACKWARD:
             return var  # it is kept, or a view that the gradients made, of the copy by now
         if var not in self.again:
             equation = self._made[var]
@@ -90,9 +113,14 @@ class _Recomputing:
     def _anew(self, equations: Sequence[Equation]) -> frozenset[Var]:
         """The arrays of the forward part that are made anew for the gradients."""
         root = {var: view.root for var, view in self._views.items()}
-        forward = {e.output: e for e in equations if e.role not in BACKWARD and root[e.output] is e.output}
-        forward = {var: equation for var, equation in forward.items() if var not in self._kept}
-        needed = {root[var] for e in equations if e.role in BACKWARD for var in e.operands} & forward.keys()
+        here = [e for e in equations if e.region is None]
+        forward = {e.output: e for e in here if e.role not in BACKWARD and root[e.output] is e.output}
+        # What a region begins with or reads forwards lives until then, whatever its gradients read.
+        begun = (x for e in equations for inner in inner_regions(e) for x in inner.operands)
+        kept = self._kept | {root[x] for x in begun if x in root}
+        forward = {var: equation for var, equation in forward.items() if var not in kept}
+        read = {var for e in flat(equations) if e.role in BACKWARD for var in e.operands if var in root}
+        needed = {root[var] for var in read} & forward.keys()
         sources = {var: {root[x] for x in e.operands} & forward.keys() for var, e in forward.items()}
         cheap = {var: self._price(equation) for var, equation in forward.items() if equation.op in CHEAP}
         return _far_side(sources, cheap, needed)

@@ -26,10 +26,16 @@ class UnbalancedScale(ValueError):
 
 
 class Edge(NamedTuple):
-    """The way of a gradient from the result of an equation to one of its operands."""
+    """The way of a gradient from the result of an equation, or from one of a region's, to one of its operands."""
 
     equation: Equation
     operand: Var
+    of: Var | None = None
+
+    @property
+    def result(self) -> Var:
+        """What the gradient comes from."""
+        return self.equation.output if self.of is None else self.of
 
     @property
     def factor(self) -> float:
@@ -52,7 +58,7 @@ def arriving(edges: Iterable[Edge], *losses: Var) -> list[Edge]:
     """
     reached, found = {*losses}, []
     for edge in reversed(list(edges)):
-        if edge.equation.output in reached:
+        if edge.result in reached:
             reached.add(edge.operand)
             found.append(edge)
     return found
@@ -71,7 +77,7 @@ def check_scales(edges: Iterable[Edge], *losses: Var) -> None:
     products: dict[Var, float] = dict.fromkeys(losses, 1.0)
     ways: dict[Var, Edge] = {}
     for edge in arriving(edges, *losses):
-        product = products[edge.equation.output] * edge.factor
+        product = products[edge.result] * edge.factor
         if edge.operand not in products:
             products[edge.operand], ways[edge.operand] = product, edge
         elif not math.isclose(product, products[edge.operand], rel_tol=SAME):
@@ -79,7 +85,7 @@ def check_scales(edges: Iterable[Edge], *losses: Var) -> None:
 
 
 def _refusal(edge: Edge, ways: dict[Var, Edge]) -> str:
-    one, other = [edge, *_way(edge.equation.output, ways)], list(_way(edge.operand, ways))
+    one, other = [edge, *_way(edge.result, ways)], list(_way(edge.operand, ways))
     alone = [e for e in (*one, *other) if e.factor != 1 and (e in one) != (e in other)]
     factors = "; ".join(f"{_words(e)} times {e.factor:.6g}" for e in alone)
     return (
@@ -93,7 +99,7 @@ def _way(var: Var, ways: dict[Var, Edge]) -> Iterator[Edge]:
     """The edges from a value to the loss that were found first."""
     while var in ways:
         yield ways[var]
-        var = ways[var].equation.output
+        var = ways[var].result
 
 
 def _words(edge: Edge) -> str:

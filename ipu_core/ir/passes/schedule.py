@@ -9,19 +9,24 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter, or_
 
 from ipu_core.ir.block import Block, Equation, Params, Var, per_block
-from ipu_core.ir.bodies import carries_of, closed, equations_of, mapped, with_body
+from ipu_core.ir.bodies import closed, equations_of, mapped, regions_of, with_body
+from ipu_core.ir.liveness.lifetimes import START
 from ipu_core.ir.liveness.occupancy import occupancy
-from ipu_core.ir.liveness.stays import START
 from ipu_core.ir.ops import CUSTOM
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
+from ipu_core.ir.regions import Loop, Scan
 
 MOVED_AS_ONE = 16  # equations that may be moved as one
 
 
 def dead_code(block: Block) -> Block:
-    """The Block without equations and constants that no output needs; numbers stay. All totals are needed."""
+    """The Block without equations, constants and carries of scans that no output needs; numbers stay.
+
+    All totals of micro-batches are needed.
+    """
     block = closed(block)
-    needed: set[Var] = {*block.outputs, *(new for _, new in carries_of(block))}
+    loops = (loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan))
+    needed: set[Var] = {*block.outputs, *(new for loop in loops for _, new in loop.carries)}
 
     equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
@@ -49,6 +54,9 @@ def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, .
         if needed.isdisjoint(equation.outputs):
             continue
         if (region := equation.region) is not None:
+            if isinstance(region, Scan):
+                region = _needed_carries(region, needed)
+                equation = replace(equation, region=region)
             needed.update(region.ends)
             equation = with_body(equation, _alive(region.body.equations, needed))
             needed.update(region.operands)
@@ -56,6 +64,21 @@ def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, .
             needed.update(equation.operands)
         kept.append(equation)
     return tuple(reversed(kept))
+
+
+def _needed_carries(scan: Scan, needed: set[Var]) -> Scan:
+    """A scan with the carries alone that are needed after it, or by those that are."""
+    carries = list(zip(scan.carries, scan.starts, strict=True))
+    kept = [each for each in carries if each[0][1] in needed]
+    while True:
+        read = {*needed, *(new for (_, new), _ in kept)}
+        _alive(scan.body.equations, read)
+        more = [each for each in carries if each not in kept and each[0][0] in read]
+        if not more:
+            break
+        kept += more
+    kept = [each for each in carries if each in kept]
+    return replace(scan, carries=tuple(pair for pair, _ in kept), starts=tuple(start for _, start in kept))
 
 
 def schedule(block: Block, grain: int = 1) -> Block:

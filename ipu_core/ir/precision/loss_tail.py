@@ -26,6 +26,8 @@ def as_loss(block: Block, loss: Var) -> Block:
             uses.setdefault(var, []).append(equation)
     tail, kept = set[int](), set(block.outputs)  # numbers of equations, moves among them
     for equation in reversed(block.equations):
+        if equation.region is not None:
+            continue
         readers = uses.get(equation.output, [])
         inside = [reader for reader in readers if reader.number in tail]
         number = equation.output.type.size == 1 and any(one.output.type.size == 1 for one in inside)

@@ -8,13 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Atom, Block, Equation, EquationArithmetic, Format, Params, Type, Var
-from ipu_core.ir.bodies import carries_of, equations_of, fresh, regions_of, rewritten, with_body
-from ipu_core.ir.ops import INT32, OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
+from ipu_core.ir.block import (
+    Array,
+    Atom,
+    Block,
+    Equation,
+    EquationArithmetic,
+    Format,
+    Literal,
+    Params,
+    Region,
+    Type,
+    Var,
+)
+from ipu_core.ir.bodies import carries_of, equations_of, fresh, hoisted, regions_of, with_body
+from ipu_core.ir.ops import INT32, OPS, PRODUCTS, SET_ROW, STRUCTURE, SUMS, VIEWS, WHOLE_VIEWS
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.pinned import pinned_formats
 from ipu_core.ir.precision.role_formats import RoleFormats, Rule
-from ipu_core.ir.regions import Loop
+from ipu_core.ir.regions import Loop, Scan
 from lowprec import FloatFormat, Rounding, as_format, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
@@ -87,6 +99,8 @@ class Retype:
         self.emitted: set[int] = set()
         self.natives: dict[Var, Var] = {var: var for var in block.constants}
         self.versions: dict[tuple[Var, Format], Var] = {}
+        self.read_inside = {var for region, _ in regions_of(block, Scan) for var in region.body.inputs}
+        self.carries = dict(carries_of(block))
         self.owners: dict[Var, str | None] = {}
         self.pinned_formats = pinned_formats(block, self._own_format)
 
@@ -98,47 +112,85 @@ class Retype:
                 fmt = self._stored_format(var, self.block.outputs[position])
             inputs.append(self._typed(var, fmt))
         # Before any equation: bodies read totals that only their last equation makes.
-        for old, new in carries_of(self.block):
+        for old, new in self.carries.items():
             self._typed(old, self._stored_format(old, new))
+        for scan, _ in regions_of(self.block, Scan):
+            self.natives[scan.place] = Var(scan.place.name, scan.place.type)
         for whole, part in (pair for loop, _ in regions_of(self.block, Loop) for pair in loop.fed):
             self._typed(part, whole.type.format)
-        self.equations = rewritten(self.block.equations, self._straight, self._region)
+        self._body(self.block.equations)
         outputs = tuple(self._native(var) for var in self.block.outputs)
-        return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
-                                 equations=tuple(self.equations)))  # fmt: skip
+        typed = replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
+                        equations=tuple(self.equations))  # fmt: skip
+        return hoisted(dead_code(typed))
 
     def _typed(self, var: Var, fmt: Format) -> Var:
         """The new value of one that no equation makes."""
         new = self.natives[var] = Var(var.name, Type(var.type.shape, fmt))
         return new
 
-    def _region(self, equation: Equation, body: list[Equation]) -> Equation:
+    def _body(self, equations: Sequence[Equation]) -> None:
+        """Types equations one after another."""
+        for equation in equations:
+            if equation.region is not None:
+                self.equations.append(self._region(equation, equation.region))
+            elif equation.op not in STRUCTURE:
+                self._retype(equation)
+            elif equation.output in self.read_inside:
+                self._native(equation.output)  # once, not at every place of a scan that asks for it
+
+    def _region(self, equation: Equation, loop: Region) -> Equation:
         """A loop of typed equations; moves that only its totals are come last.
 
         Raises:
             NotImplementedError: a region of another kind; branches come later.
         """
-        loop = equation.region
         if not isinstance(loop, Loop):
             raise NotImplementedError(f"no typing of {loop!r}")
-        self.equations = body
-        carries = tuple((self._native(old), self._native(new)) for old, new in loop.carries)
-        fed = tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)
-        return with_body(replace(equation, region=replace(loop, carries=carries, fed=fed)), body)
+        befores = [self.natives[old] for old, _ in loop.carries]
+        changes: dict[str, Any] = {"fed": tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)}
+        if isinstance(loop, Scan):
+            starts = zip(loop.starts, befores, strict=True)
+            changes |= {"starts": tuple(self._start(x, to.type.format) for x, to in starts)}
+            changes |= {"place": self.natives[loop.place]}
+        outside, self.equations = self.equations, []
+        self._body(loop.body.equations)
+        news = self._carried(loop, befores)
+        body, self.equations = self.equations, outside
+        carries = tuple(zip(befores, news, strict=True))
+        return with_body(replace(equation, region=replace(loop, carries=carries, **changes)), body)
 
-    def _straight(self, equations: Sequence[Equation]) -> list[Equation]:
-        self.equations = []
-        for equation in equations:
-            if equation.op not in STRUCTURE:
-                self._retype(equation)
-        return self.equations
+    def _carried(self, loop: Loop, befores: Sequence[Var]) -> list[Var]:
+        """What becomes of what goes from one iteration to the next."""
+        if not isinstance(loop, Scan):
+            return [self._native(new) for _, new in loop.carries]
+        news = list[Var]()
+        for (_, new), before in zip(loop.carries, befores, strict=True):
+            news.append(self._own(self._version(new, before.type.format), news))
+        self.natives |= {new: own for (_, new), own in zip(loop.carries, news, strict=True)}
+        return news
+
+    def _start(self, start: Var | Literal, fmt: Format) -> Var | Literal:
+        """What a carry begins with, in its format and in memory of its own."""
+        return self._own(self._version(start, fmt)) if isinstance(start, Var) else start
+
+    def _own(self, var: Var, others: Sequence[Var] = ()) -> Var:
+        """A value that an equation of this body computes, and none of some others: itself or a copy."""
+        own = (e.output for e in self.equations if e.region is None and e.op not in VIEWS)
+        if var not in others and var in own:
+            return var
+        copy = Equation(-1, "concatenate", (var,), (var,), Params({"axis": 0}), family=OPS["concatenate"].family)
+        return self._append(copy, (var,), var.type.format, None)
 
     def _stored_format(self, var: Var, new: Var) -> Format:
         """A carried state, or a total, is stored as its new value comes."""
-        origin = self._origin(new)
+        origin, seen = self._origin(new), {var}
+        while origin in self.carries and origin not in seen:  # it is what another carry was before
+            seen.add(origin)
+            origin = self._origin(self.carries[origin])
         equation = self.definitions.get(origin)
         if equation is None:
-            return origin.type.format
+            return self.natives.get(origin, origin).type.format
         if equation.role == "update":
             self.owners[var] = equation.parameter
         return self._output_format(equation)
@@ -206,7 +258,9 @@ class Retype:
                 self.natives[var] = self._version(var, inputs[0].type.format)
                 return self.natives[var]
             formats = {x.type.format for x in inputs if not isinstance(x.type.format, str)}
-            if len(formats) > 1:
+            if equation.op == SET_ROW:
+                inputs[0] = self._version(equation.operands[0], inputs[2].type.format)
+            elif len(formats) > 1:
                 inputs = [self._version(x, self.table.at(equation).operands) for x in equation.operands]
             self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
         return self.natives[var]

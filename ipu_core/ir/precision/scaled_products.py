@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Type, Var
-from ipu_core.ir.bodies import equations_of, fresh, mapped, regions_of, rewritten, with_body
+from ipu_core.ir.bodies import equations_of, fresh, hoisted, mapped, own_values, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.passes.schedule import dead_code
@@ -88,7 +88,7 @@ class _ScaledProducts(Appended):
         block = replace(self.block, constants={**self.block.constants, **self.constants})
         if self.slots:
             block = self._carrying(block)
-        block = dead_code(replace(block, equations=tuple(self.equations)))
+        block = hoisted(dead_code(replace(block, equations=tuple(self.equations))))
         used = {equation.number for equation in equations_of(block)}
         return mapped(block, lambda equation: self._renumbered(equation, used))
 
@@ -299,32 +299,37 @@ class _ScaledProducts(Appended):
 
     def _old_scale(self, slot: int, about: Mapping[str, Any]) -> Var:
         """The scale that earlier steps left for a tensor."""
-        assert slot == len(self.amaxes)  # slots are in the order in which tensors are first cast
+        assert slot == sum(
+            max(1, x.type.size) for x in self.amaxes
+        )  # slots are in the order in which tensors are first cast
         one = self.emit("slice", self.old_scales, start=(slot,), stop=(slot + 1,), step=(1,), **about)
         return self.emit("reshape", one, shape=(), **about)
 
     def _all_amaxes(self) -> Var:
         """The amaxes of all tensors, one after another."""
-        rows = [self.emit("reshape", amax, shape=(1,), family=SCALED) for amax in self.amaxes]
+        rows = [self.emit("reshape", amax, shape=(amax.type.size,), family=SCALED) for amax in self.amaxes]
         return rows[0] if len(rows) == 1 else self.emit("concatenate", *rows, axis=0, family=SCALED)
 
     def _region(self, equation: Equation, body: list[Equation]) -> Equation:
         """A loop; the amax of what it casts is the largest of all iterations."""
-        loop = equation.region
-        if self.amaxes and isinstance(loop, Loop):
+        loop, made = equation.region, own_values(body)
+        before, inside = ([x for x in self.amaxes if (x in made) is here] for here in (False, True))
+        if inside and isinstance(loop, Loop):
             self.equations, self.scaling = body, self.table.scaling or self.scaling
+            self.amaxes = inside
             now = self._all_amaxes()
             old = Var("total.amax", now.type)
             new = self.emit("maximum", old, now, family=SCALED)
-            self.amaxes = [new]
-            equation = replace(equation, region=replace(loop, carries=(*loop.carries, (old, new))))
+            self.amaxes = [*before, new]
+            equation = replace(equation, region=loop.carrying((old, new)))
         return with_body(equation, body)
 
     def _carrying(self, block: Block) -> Block:
         """The step with history and scales in its state: new amaxes come first, scales are those of the next step."""
         assert self.slots is not None
         steps, tensors = self.history.type.shape
-        amax = new = self.amaxes[0] if regions_of(block, Loop) else self._all_amaxes()
+        # What a loop over micro-batches has is all of them already.
+        amax = new = self.amaxes[0] if self.amaxes[0].type.shape == (tensors,) else self._all_amaxes()
         history = self.emit("reshape", new, shape=(1, tensors), family=SCALED)
         if steps > 1:
             kept = self.emit("slice", self.history, start=(0, 0), stop=(steps - 1, tensors), step=(1, 1), family=SCALED)

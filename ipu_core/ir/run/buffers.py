@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.chip.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
-from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
+from ipu_core.ir.bodies import carries_of, equations_of, inputs_of, own_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.run.fusions import Fusion, only_inside, written_over
@@ -52,7 +52,7 @@ def allocate(
         whole: values that fusions write whole into memory, where they stay until the fusions that read them are done.
         held: arrays that there are already, of inputs and constants.
     """
-    own, equations = (*inputs_of(block), *(old for old, _ in carries_of(block))), equations_of(block)
+    own, equations = (*inputs_of(block), *own_of(block)), equations_of(block)
     arrays = dict(held or {})
     for var in (*own, *block.constants):
         if var not in arrays:

@@ -15,7 +15,7 @@ from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.regions import Branch, Loop, iteration_key
+from ipu_core.ir.regions import Branch, Loop, Scan, path_key
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.kernels import check_classes, given_order
 from lowprec import Accumulation, Key
@@ -25,18 +25,21 @@ from lowprec.random import KeyLike, as_key
 
 ARITHMETICS = ("exact", "declared")
 
+Path = tuple[int, ...]
+"""The number of the iteration of each loop around an equation, the outermost first."""
+
 
 def run(
     block: Block,
     inputs: Sequence[Any],
     lift: Callable[[Any, Format], Array],
-    rule: Callable[[Equation, list[Any], int], Array],
+    rule: Callable[[Equation, list[Any], Path], Array],
 ) -> list[Array]:
     """One walk over a Block: values lifted into an arithmetic, and a rule for every equation and iteration."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
     walk = _Walk({var: lift(value, var.type.format) for var, value in known}, lift, rule)
-    walk.compute(block.equations, 0)
+    walk.compute(block.equations, ())
     return [walk.values[var] for var in block.outputs]
 
 
@@ -46,31 +49,40 @@ class _Walk:
 
     values: dict[Var, Array]
     lift: Callable[[Any, Format], Array]
-    rule: Callable[[Equation, list[Any], int], Array]
+    rule: Callable[[Equation, list[Any], Path], Array]
 
-    def compute(self, equations: Sequence[Equation], number: int) -> None:
-        """Adds the values of equations, in the iteration of a number."""
+    def compute(self, equations: Sequence[Equation], path: Path) -> None:
+        """Adds the values of equations, in some iterations."""
         values = self.values
         for equation in equations:
             if equation.region is None:
                 operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
-                values[equation.output] = self.rule(equation, operands, number)
+                values[equation.output] = self.rule(equation, operands, path)
             else:
-                self._region(equation.region, number)
+                self._region(equation.region, path)
 
-    def _region(self, region: Region, number: int) -> None:
+    def _region(self, region: Region, path: Path) -> None:
         values, body = self.values, region.body.equations
         match region:
+            case Scan():
+                for (old, _), start in zip(region.carries, region.starts, strict=True):
+                    full = values[start] if isinstance(start, Var) else np.full(old.type.shape, start.value)
+                    values[old] = self.lift(full, old.type.format)
+                for one in region.places:
+                    values[region.place] = np.array([one], np.int32)
+                    self.compute(body, (*path, one))
+                    # all at once: one carry may become another's old value
+                    values.update({old: values[new] for old, new in region.carries})
             case Loop():
                 for old, _ in region.carries:
                     values[old] = self.lift(np.zeros(old.type.shape, np.float32), old.type.format)
                 for one in range(region.count):
                     values.update({part: region.part(part, values[whole], one) for whole, part in region.fed})
-                    self.compute(body, one)
+                    self.compute(body, (*path, one))
                     values.update({old: values[new] for old, new in region.carries})
             case Branch():
                 if taken := bool(values[region.flag]):
-                    self.compute(body, number)
+                    self.compute(body, path)
                 values.update({result: values[new if taken else old] for result, new, old in region.chosen})
             case _:
                 raise NotImplementedError(f"no evaluation of {region!r}")
@@ -109,13 +121,13 @@ def evaluate_flat(
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
         return run(
-            block, inputs, lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, step and iteration_key(step, n))
+            block, inputs, lambda x, _: as_exact(x), lambda e, x, path: _exact(e, x, step and path_key(step, path))
         )
     if step is None and any(e.arithmetic.stochastic for e in equations_of(block)):
         raise ValueError("this block rounds stochastically: give a key")
 
-    def rule(equation: Equation, operands: list[Any], number: int) -> Array:
-        own = None if step is None or equation.draws is None else iteration_key(step, number).fold_in(equation.draws)
+    def rule(equation: Equation, operands: list[Any], path: Path) -> Array:
+        own = None if step is None or equation.draws is None else path_key(step, path).fold_in(equation.draws)
         return declared(equation, operands, own, given_order(equation, orders), control)
 
     return run(block, inputs, cast, rule)

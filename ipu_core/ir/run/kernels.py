@@ -289,6 +289,19 @@ def _gather(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bou
     return call
 
 
+def _set_row(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """Where the result lies in the table's own memory one row is written, else the whole table."""
+    row, place, table, result = _words(operands[0]), operands[1], _words(operands[2]), _words(out)
+    same = result.__array_interface__ == table.__array_interface__
+
+    def call(key: Key | None) -> None:
+        if not same:
+            np.copyto(result, table)
+        result[place[0]] = row[0]
+
+    return call
+
+
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
     "scaled_dot": _scaled_dot,
@@ -307,4 +320,5 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,
+    "set_row": _set_row,
 }

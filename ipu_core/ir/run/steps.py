@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan
-from ipu_core.ir.regions import Branch, Loop, iteration_key
+from ipu_core.ir.regions import Branch, Loop, Scan, iteration_key
 from ipu_core.ir.run.buffers import write_back
 from ipu_core.ir.run.kernels import BoundCall
 from lowprec import Key
@@ -52,9 +52,9 @@ class StepCalls:
     given: Mapping[Var, Array]
     new: Array
 
-    def program(self, steps: Iterable[EquationSpan | RegionSpan]) -> Program:
-        """What runs some steps, one after another."""
-        programs = [self._program(step) for step in steps]
+    def program(self, steps: Iterable[EquationSpan | RegionSpan], depth: int = 0) -> Program:
+        """What runs some steps, one after another, in so many loops."""
+        programs = [self._program(step, depth) for step in steps]
 
         def run(key: Key) -> None:
             for program in programs:
@@ -62,12 +62,16 @@ class StepCalls:
 
         return run
 
-    def _program(self, step: EquationSpan | RegionSpan) -> Program:
+    def _program(self, step: EquationSpan | RegionSpan, depth: int) -> Program:
         if isinstance(step, EquationSpan):
             return self._calls(step)
-        body, region = self.program(step.steps), step.equation.region
+        region = step.equation.region
+        depth += isinstance(region, Loop)
+        body = self.program(step.steps, depth)
+        if isinstance(region, Scan):
+            return self._scan(region, body, depth)
         if isinstance(region, Loop):
-            return self._loop(region, body)
+            return self._loop(region, body, depth)
         if isinstance(region, Branch):
             return self._branch(region, body)
         raise NotImplementedError(f"no execution of {region!r}")
@@ -81,7 +85,7 @@ class StepCalls:
 
         return run
 
-    def _loop(self, loop: Loop, body: Program) -> Program:
+    def _loop(self, loop: Loop, body: Program, depth: int) -> Program:
         arrays, given = self.arrays, self.given
         totals = [arrays[old] for old, _ in loop.carries]
         moves = write_back(totals, [arrays[new] for _, new in loop.carries])
@@ -92,7 +96,25 @@ class StepCalls:
             for number in range(loop.count):
                 for whole, part in loop.fed:
                     arrays[part][...] = loop.part(part, given[whole], number)
-                body(iteration_key(key, number))
+                body(iteration_key(key, number, depth))
+                for to, source in moves:
+                    np.copyto(to, source)
+
+        return run
+
+    def _scan(self, scan: Scan, body: Program, depth: int) -> Program:
+        arrays, place = self.arrays, self.arrays[scan.place]
+        befores = [arrays[old] for old, _ in scan.carries]
+        starts = [arrays[start] if isinstance(start, Var) else start.value for start in scan.starts]
+        begin = write_back(befores, [np.asarray(start) for start in starts])
+        moves = write_back(befores, [arrays[new] for _, new in scan.carries])
+
+        def run(key: Key) -> None:
+            for to, source in begin:
+                np.copyto(to, source, casting="unsafe")
+            for number in scan.places:
+                place[...] = number
+                body(iteration_key(key, number, depth))
                 for to, source in moves:
                     np.copyto(to, source)
 

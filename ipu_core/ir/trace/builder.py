@@ -6,6 +6,7 @@ import sys
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,10 +22,11 @@ from ipu_core.ir.block import (
     Literal,
     Params,
     RecomputedPart,
+    Region,
     Type,
     Var,
 )
-from ipu_core.ir.bodies import flat, fresh
+from ipu_core.ir.bodies import flat, fresh, region
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
 from lowprec import FloatFormat
@@ -58,6 +60,7 @@ class Builder:
         self.number = fresh(self.equations)
         self._seen: dict[Hashable, Var] = {}
         self._captured: dict[int, tuple[Array, Var]] = {}
+        self._outside: list[list[Equation]] = []  # of the bodies that are being made, the outermost first
 
     @contextmanager
     def scoped(
@@ -83,9 +86,25 @@ class Builder:
         finally:
             self.source = outer
 
+    @contextmanager
+    def body(self) -> Iterator[list[Equation]]:
+        """The equations emitted inside are those of a body; what was computed before it is not computed again."""
+        equations, seen = self.equations, self._seen
+        self._outside.append(equations)
+        self.equations, self._seen = [], dict(seen)
+        try:
+            yield self.equations
+        finally:
+            self.equations, self._seen = self._outside.pop(), seen
+
+    def add_region(self, kind: Region, op: str) -> None:
+        """Appends a region, with a number that no other of the trace has."""
+        self.equations.append(region(kind, op, [*chain(*self._outside, self.equations)]))
+
     def role_of(self, var: Var) -> str | None:
         """The role of the equation that gives a value; None for inputs and constants."""
-        return next((equation.role for equation in reversed([*flat(self.equations)]) if equation.output == var), None)
+        every = flat(chain(*self._outside, self.equations))
+        return next((equation.role for equation in reversed([*every]) if equation.output == var), None)
 
     def constant(self, array: Array, fmt: Format) -> Atom:
         """A value that is part of the program: a captured array (one value however often it is used) or a number."""

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Type, Var
-from ipu_core.ir.bodies import region
+from ipu_core.ir.block import NEAREST, Array, Atom, Block, Equation, Literal, Params, Type, Var, dtype_of
+from ipu_core.ir.bodies import left_rows
 from ipu_core.ir.ops import CUSTOM
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.pytree import flatten, paths, unflatten
-from ipu_core.ir.regions import Loop
+from ipu_core.ir.regions import Loop, Scan
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, check_labels, format_of, is_number
+from ipu_core.ir.trace.loops import Carried, loop_along
 from ipu_core.ir.trace.traced import TracedArray
-from ipu_core.ir.trace.values import Traced, TwoTraces, Value, apply, builder_of, lift, scope, shape_of
+from ipu_core.ir.trace.values import (
+    Traced,
+    TwoTraces,
+    Value,
+    apply,
+    builder_of,
+    concatenate,
+    index_basic,
+    lift,
+    scope,
+    shape_of,
+)
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -129,13 +141,14 @@ def accumulated_over(body: Callable[[Any], Any], fed: Any, like: Any, count: int
         raise ValueError("iterations are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
     after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
-    if any(equation.region is not None for equation in builder.equations):
+    if any(equation.region is not None and not isinstance(equation.region, Scan) for equation in builder.equations):
         raise ValueError("only one loop of iterations can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
     pairs = tuple((_whole(x.node, count), x.node) for x in inputs)
     builder.wholes = {part: whole for whole, part in pairs}
     traced = Block((), (), tuple(builder.equations))
-    builder.equations = [region(Loop(traced, count, pairs, tuple(zip(old, new, strict=True))), "loop")]
+    builder.equations = []
+    builder.add_region(Loop(traced, count, pairs, tuple(zip(old, new, strict=True))), "loop")
     return unflatten(tree, [TracedArray(builder, var) for var in new])
 
 
@@ -201,35 +214,124 @@ def traced_part(f: Callable[..., Any], *arguments: Any, role: str | None = None)
     return TracedPart(builder, inputs, given, result)
 
 
+def unrolled(block: Block) -> Block:
+    """The Block with as many equations as there are places in the stead of each scan; all have numbers of their own."""
+    if not any(isinstance(equation.region, Scan) for equation in block.equations):
+        return block
+    builder = Builder()
+    values = interpret(block, [TracedArray(builder, var) for var in block.inputs], unroll=True)
+    outputs = tuple(_output(builder, value) for value in values)
+    return dead_code(replace(block, outputs=outputs, equations=tuple(builder.equations), constants=builder.constants))
+
+
 Change = Callable[[Equation, list[Value], Callable[[list[Value]], Value]], Value]
 """From (equation, operands, what computes it of operands) to what is to be its result."""
 
 
-def interpret(block: Block, values: Sequence[Value], change: Change | None = None) -> list[Value]:
+def interpret(
+    block: Block, values: Sequence[Value], change: Change | None = None, *, unroll: bool = False
+) -> list[Value]:
     """A Block run on values, traced (its equations join their trace) or arrays (computed now).
 
-    Where all arrays of floats are float64, so is what is chosen of two numbers.
+    Where all arrays of floats are float64, so is what is chosen of two numbers. A scan joins a trace as a scan.
 
     Args:
         block: what to run.
         values: one per input.
         change: what is done in the place of each equation; None: that is computed.
+        unroll: whether scans become as many equations as there are places; otherwise `change` meets none.
+
+    Raises:
+        ValueError: a loop of micro-batches, or a branch.
     """
-    if any(equation.region is not None for equation in block.equations):
-        raise ValueError("a Block with a loop or a branch cannot join a trace: trace what its body does")
     floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
-    wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
+    builder = builder_of(values)
+    wide = floats == {np.dtype(np.float64)} and builder is None
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
-    for equation in block.equations:
+    walk = _Interpreter(environment, None if unroll else builder, wide, change)
+    walk.run(block.equations)
+    return [environment[var] for var in block.outputs]
+
+
+@dataclass
+class _Interpreter:
+    """The values so far.
+
+    Attributes:
+        builder: the trace that scans join; None: each of their places is computed.
+        wide: whether all arrays of floats are float64.
+    """
+
+    environment: dict[Var, Value]
+    builder: Builder | None
+    wide: bool
+    change: Change | None
+
+    def run(self, equations: Iterable[Equation]) -> None:
+        """Adds the values of equations."""
+        for equation in equations:
+            if equation.region is None:
+                self.environment[equation.output] = self._result(equation)
+            elif not isinstance(equation.region, Scan):
+                raise ValueError("a Block with a loop or a branch cannot join a trace: trace what its body does")
+            elif self.builder is None:
+                self._places(equation.region)
+            else:
+                self._scan(equation.region, self.builder)
+
+    def _result(self, equation: Equation) -> Value:
+        environment, change = self.environment, self.change
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
-        compute = partial(_computed, equation, wide)
+        compute = partial(_computed, equation, self.wide)
         builder = builder_of(operands)
         line = nullcontext() if builder is None else builder.of_line(equation.source)
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
                    layer=equation.layer, checkpoint=equation.checkpoint), line:  # fmt: skip
-            result = compute(operands) if change is None else change(equation, operands, compute)
-        environment[equation.output] = result
-    return [environment[var] for var in block.outputs]
+            return compute(operands) if change is None else change(equation, operands, compute)
+
+    def _scan(self, scan: Scan, builder: Builder) -> None:
+        """A scan of the trace, with the body's equations."""
+        environment = self.environment
+
+        def body(place: Value) -> list[Carried]:
+            environment[scan.place] = place
+            befores = [Var(old.name, old.type) for old, _ in scan.carries]
+            environment.update(
+                (old, TracedArray(builder, new)) for (old, _), new in zip(scan.carries, befores, strict=True)
+            )
+            self.run(scan.body.equations)
+            afters = [environment[new] for _, new in scan.carries]
+            starts = [x if isinstance(x, Literal) else lift(builder, environment[x]) for x in scan.starts]
+            return [Carried(*each) for each in zip(befores, starts, afters, strict=True)]
+
+        last = loop_along(builder, scan.count, body, backwards=scan.backwards)
+        environment.update((new, TracedArray(builder, var)) for (_, new), var in zip(scan.carries, last, strict=True))
+
+    def _places(self, scan: Scan) -> None:
+        """The values of a scan, place by place; rows that are set are put together once, after the last."""
+        environment, rows = self.environment, left_rows(scan)
+        for (old, _), start in zip(scan.carries, scan.starts, strict=True):
+            if old not in rows:
+                full = environment[start] if isinstance(start, Var) else self._full(old, start.value)
+                environment[old] = full
+        left: dict[Var, dict[int, Value]] = {each.output: {} for each in rows.values()}
+        for number in scan.places:
+            environment[scan.place] = np.array([number], np.int32)
+            for equation in scan.body.equations:
+                if equation.region is None and equation.output in left:
+                    left[equation.output][number] = environment[equation.operands[0]]
+                elif equation.op == "gather" and equation.operands[1] is scan.place:
+                    table = environment[equation.operands[0]]
+                    environment[equation.output] = index_basic(table, (slice(number, number + 1),))
+                else:
+                    self.run([equation])
+            environment.update({old: environment[new] for old, new in scan.carries if old not in rows})
+        for new, found in left.items():
+            environment[new] = concatenate([found[number] for number in range(scan.count)])
+
+    def _full(self, old: Var, number: float) -> Array:
+        """What a carry begins with; of float64 where all arrays are."""
+        return np.full(old.type.shape, number, np.float64 if self.wide else dtype_of(old.type.format))
 
 
 def _computed(equation: Equation, wide: bool, operands: list[Value]) -> Value:

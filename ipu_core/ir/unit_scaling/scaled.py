@@ -15,7 +15,7 @@ from ipu_core.ir.precision.loss_tail import LOSS, as_loss
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.traced import TracedArray
-from ipu_core.ir.trace.tracing import interpret, trace
+from ipu_core.ir.trace.tracing import interpret, trace, unrolled
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, lift, scope
 from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Node, ScaleGraph
@@ -51,10 +51,10 @@ class UnitScaled:
         return unflatten(block.result, _run(block, Factors.of(block, self.rules), leaves))
 
     def block(self, *arguments: Any) -> Block:
-        """The function's own Block for such arguments, without factors."""
+        """The function's own Block for such arguments, without factors; every place of a scan has some of its own."""
         leaves, tree = flatten(arguments)
         types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
-        return trace(self.function, *unflatten(tree, types))
+        return unrolled(trace(self.function, *unflatten(tree, types)))
 
     def roles(self, *arguments: Any) -> dict[str, Role]:
         """What each parameter is for, by name."""
@@ -146,7 +146,7 @@ def unit_scale(
     rules = Rules(share, tau == "depth", bool(mup), float(deviation))
     if not isinstance(f, Block):
         return UnitScaled(f, rules)
-    builder = Builder()
+    builder, f = Builder(), unrolled(f)
     results = _run(f, Factors.of(f, rules), [TracedArray(builder, var) for var in f.inputs])
     outputs = tuple(x for x in (lift(builder, value) for value in results) if isinstance(x, Var))
     return dead_code(replace(f, outputs=outputs, equations=tuple(builder.equations), constants=builder.constants))

@@ -59,6 +59,7 @@ CASES = {
     "scatter_add": (lambda x: apply("scatter_add", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
     "take_along": (lambda x: apply("take_along", x, ALONG) * np.arange(6.0).reshape(3, 2), (A,)),
     "put_along": (lambda x: apply("put_along", ALONG, x[:, :2], size=5) ** 2, (A,)),
+    "set_row": (lambda r, x: apply("set_row", r, np.array([1], np.int32), x) * B, (A[:1], B)),
     "gather of as many rows": (lambda x: x[ROWS] * B, (A,)),
     "scatter_add of as many rows": (lambda x: apply("scatter_add", ROWS, x, rows=3) * B, (A,)),
     "take_along of as many": (lambda x: apply("take_along", x, ALL_ALONG) * B, (A,)),

@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled place by place, and random masks."""
+"""Recurrent layers, each direction a scan along its places, and random masks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.shapes import part, stacked
+from ipu_core.ir.trace.scan import scanned
 from ipu_core.ir.trace.values import Traced, Value, apply, concatenate, matmul, shape_of, transpose, where
 from ipu_core.nn import dropout
 
@@ -52,11 +53,13 @@ def layer(step: Step, x: Value, states: Sequence[Value], weights: Sequence[Value
     # the inputs of all places in one product: only the hidden state has to wait for the place before
     sums = matmul(x, transpose(own[0]))
     sums = combined("add", sums, own[1]) if len(own) > 1 else sums
-    places, found = range(shape_of(x)[0]), {}
-    for place in reversed(places) if backwards else places:
-        states = step(sums[place], states, of_hidden)
-        found[place] = states[0]
-    return [found[place] for place in places], states
+
+    def at_place(before: tuple[Value, ...], part: Value) -> tuple[tuple[Value, ...], Value]:
+        after = step(part, before, of_hidden)
+        return after, after[0]
+
+    last, shown = scanned(at_place, tuple(states), sums, reverse=backwards, reads=list(weights))
+    return shown, last
 
 
 def network(step: Step) -> Callable[..., list[Value]]:
@@ -81,7 +84,7 @@ def network(step: Step) -> Callable[..., list[Value]]:
                 which = number * directions + way
                 own = _own(weights[which * each : (which + 1) * each], biases)
                 shown, last = layer(step, x, [part(s, 0, which) for s in states], own, bool(way))
-                outputs.append(stacked(call, shown, 0))
+                outputs.append(shown)
                 ends.append(last)
             x = outputs[0] if directions == 1 else concatenate(outputs, 2)
             # torch drops between layers, not after the last

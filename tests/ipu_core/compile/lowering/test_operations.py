@@ -70,6 +70,7 @@ CASES: dict[str, Case] = {
     "topk of one row": (lambda y: nn.topk(y.reshape(60), 7), (Y,)),
     "the gradient of topk": (lambda x: value_and_grad(lambda x: (nn.topk(x, 3)[0] ** 2).sum())(x)[1], (BIG,)),
     "put_along": (lambda i, x: apply("put_along", i, x[:2, :2], size=6), (ROWS, X)),
+    "set_row": (lambda i, x: apply("set_row", x[2:3] * 2.0, i[:1, 0], x), (ROWS, X)),
     "reduce_sum": (lambda x: x.sum(0), (X,)),
     "reduce_sum last": (lambda x: x.sum(1, keepdims=True) * 2.0, (X,)),
     "reduce_sum two axes": (lambda x: x.sum((0, 2)), (BIG,)),
