@@ -61,7 +61,7 @@ class Advance(Codelet):
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Some columns of a run of the rows of a table.
 
     Attributes:
@@ -92,7 +92,7 @@ class PlaceTable:
     graph: Graph
     shape: tuple[int, int]
     name: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[TableBlock, ...]
     each: int
 
     @staticmethod
@@ -107,7 +107,7 @@ class PlaceTable:
                 tiles, here = run_tiles(cuts, cut, number), min(each, rows - top)
                 lies = graph.add_variable(fmt, (tiles.size, here, cut.columns), name, temporary=True)
                 graph.map_intervals(lies, np.arange(tiles.size) * here * cut.columns, tiles)
-                blocks.append(Block(cut, top, tiles, lies))
+                blocks.append(TableBlock(cut, top, tiles, lies))
         return PlaceTable(graph, shape, name, tuple(blocks), each)
 
     def undefined(self) -> list[Program]:
@@ -122,7 +122,7 @@ class PlaceTable:
         """Copies all rows out of it."""
         return [Copy(block.lies, self._seen(rows, block), self.name) for block in self.blocks]
 
-    def _seen(self, rows: Tensor, block: Block) -> Tensor:
+    def _seen(self, rows: Tensor, block: TableBlock) -> Tensor:
         return block.cut.of(rows[block.top : block.top + block.lies.shape[1]])
 
     def set_row(self, row: Tensor, place: Tensor, name: str) -> list[Program]:
