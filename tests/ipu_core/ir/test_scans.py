@@ -112,6 +112,21 @@ def again(params: Any, x: Any, unroll: bool = False) -> Any:
     return rows.mean(1)
 
 
+def sums_alone(params: Any, x: Any, unroll: bool = False) -> Any:
+    """What is made again reads a state that no gradient reads; another carry is the same value, but for a cast."""
+
+    def cell(state: Any, part: Any) -> Any:
+        return nn.tanh(part @ params["input"] + state)
+
+    def step(state: Any, part: Any) -> Any:
+        hidden = nn.checkpoint(cell)(state[0] + 0.5 * state[1], part) + params["start"]
+        return (hidden, nn.convert(hidden, "float32")), nn.relu(hidden)
+
+    zeros = np.zeros((ROWS, N))
+    _, rows = nn.scan(step, (zeros, zeros), x, 1, unroll=unroll)
+    return rows.mean(1)
+
+
 def both_ways(params: Any, x: Any, unroll: bool = False) -> Any:
     def step(state: Any, part: Any) -> Any:
         state = nn.tanh(part @ params["input"] + state @ params["hidden"])
@@ -129,6 +144,7 @@ MODELS: dict[str, tuple[Model, Any]] = {
     "nested": (nested, PLAIN),
     "both ways": (both_ways, PLAIN),
     "again": (again, GRU),
+    "sums alone": (sums_alone, PLAIN),
 }
 X = array(ROWS, PLACES, INPUTS)
 
@@ -205,6 +221,7 @@ def step_of(
 
 
 @examples(quick=3, slow=200)
+@example("sums alone", "fp32.32", 1, False, (), True, True, True, 0)
 @example("nested", "fp8.16/delayed", 2, True, (), True, True, True, 0)
 @example("lstm", "fp16.16/stochastic", 3, True, ("optimizer.*",), True, False, False, 1)
 @given(
