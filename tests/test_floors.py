@@ -38,6 +38,7 @@ FLOORS = {
         (
             "ipu_core.ir.trace",
             "ipu_core.ir.passes.autodiff",
+            "ipu_core.ir.passes.cotangents",
             "ipu_core.ir.passes.given_gradients",
             "ipu_core.ir.passes.scan_gradient",
             "ipu_core.ir.unit_scaling",

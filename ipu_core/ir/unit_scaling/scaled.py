@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_core.ir.block import Block, Equation, Literal, Var
-from ipu_core.ir.passes.autodiff import gradient_edges, needed_values
+from ipu_core.ir.passes.cotangents import gradient_edges, needed_values
 from ipu_core.ir.passes.scale_check import arriving
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.loss_tail import LOSS, as_loss

@@ -8,7 +8,8 @@ from ml_dtypes import bfloat16
 
 from ipu_core import nn
 from ipu_core.ir.ops import OPS
-from ipu_core.ir.passes.autodiff import COTANGENTS, differentiate, value_and_grad
+from ipu_core.ir.passes.autodiff import differentiate, value_and_grad
+from ipu_core.ir.passes.cotangents import COTANGENTS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.trace.tracing import trace

@@ -11,7 +11,7 @@ from ipu_core.compile.lowering.families import LOWERINGS
 from ipu_core.ir import ops
 from ipu_core.ir.exact import EXACT
 from ipu_core.ir.ops import OPS
-from ipu_core.ir.passes.autodiff import COTANGENTS
+from ipu_core.ir.passes.cotangents import COTANGENTS
 from ipu_core.ir.run.declared import DECLARED
 from ipu_core.ir.run.kernels import BINDINGS
 
@@ -22,7 +22,7 @@ TABLES: dict[str, tuple[Collection[str], set[str]]] = {
     "exact.EXACT": (EXACT, {"dropout_mask"}),  # it is drawn
     "declared.DECLARED": (DECLARED, set()),
     "kernels.BINDINGS": (BINDINGS, ops.ELEMENTWISE | ops.VIEWS - {"reshape"}),  # strides may not express that one
-    "autodiff.COTANGENTS": (COTANGENTS, CONSTANT | {"concatenate", "custom_gradient"}),  # of any number of operands
+    "cotangents.COTANGENTS": (COTANGENTS, CONSTANT | {"concatenate", "custom_gradient"}),  # of any number of operands
     "families.LOWERINGS": (LOWERINGS, {"to_blocks", "hadamard"}),  # no chip has a unit for them
 }
 """By name: a table of operations, and those that have no row in it on purpose."""

@@ -15,7 +15,8 @@ import numpy as np
 from ipu_core import nn, unit_scale
 from ipu_core.ir.block import NEAREST, Block, Equation, Params, Var
 from ipu_core.ir.ops import COMPARISONS, OPS, STRUCTURE
-from ipu_core.ir.passes.autodiff import differentiate, needed_values
+from ipu_core.ir.passes.autodiff import differentiate
+from ipu_core.ir.passes.cotangents import needed_values
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.pytree import LEAF, PyTree, flatten
 from ipu_core.ir.run.evaluate import _exact, as_exact, run
