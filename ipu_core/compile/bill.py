@@ -74,6 +74,7 @@ def bill(
     *,
     overlap: bool = False,
     share: bool = False,
+    parallel: bool = False,
     allow_out_of_memory: bool = False,
     steps_per_call: int = 1,
 ) -> Bill:
@@ -83,8 +84,9 @@ def bill(
         TypeError, OutOfTileMemory, OutOfStreamingMemory: as `Machine.build`.
     """
     lowered = planned(
-        block, target, accumulations, control, overlap=overlap, share=share, allow_out_of_memory=allow_out_of_memory
-    )
+        block, target, accumulations, control,
+        overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+    )  # fmt: skip
     programs = lowered.programs(integer("steps_per_call", steps_per_call, 1))
     made = account(lowered.graph, programs, control or FloatingPointControl(), allow_out_of_memory=allow_out_of_memory)
     return bill_of(lowered, made, steps_per_call)

@@ -86,6 +86,7 @@ class Machine:
         *,
         overlap: bool = False,
         share: bool = False,
+        parallel: bool = False,
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
         random: WorkerState | None = None,
@@ -96,8 +97,9 @@ class Machine:
             TypeError: an argument of another kind.
         """
         lowered = planned(
-            block, target, accumulations, control, overlap=overlap, share=share, allow_out_of_memory=allow_out_of_memory
-        )
+            block, target, accumulations, control,
+            overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+        )  # fmt: skip
         return Machine(
             lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
         )
@@ -241,6 +243,7 @@ def planned(
     *,
     overlap: bool = False,
     share: bool = False,
+    parallel: bool = False,
     allow_out_of_memory: bool = False,
 ) -> Lowered:
     """Plans and lowers a Block for which a target has room; arguments as of `Machine.build`.
@@ -256,4 +259,6 @@ def planned(
     if not truth("allow_out_of_memory", allow_out_of_memory):
         check_room(block, target)
     traps = control is not None and bool(control.traps)
-    return lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)
+    return lower(
+        block, plan(block, target, accumulations), overlap=overlap, share=share, parallel=parallel, traps=traps
+    )
