@@ -10,6 +10,7 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import WorkerState
 from ipu_core.chip.target import Target
+from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import BlockPlan, plan
 from ipu_core.compile.schedule.residency import check_room
@@ -93,16 +94,22 @@ class Machine:
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before.
 
+        Paths run one after another where a tile has no memory for parallel ones.
+
         Raises:
             TypeError: an argument of another kind.
         """
-        lowered = planned(
-            block, target, accumulations, control,
-            overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
-        )  # fmt: skip
-        return Machine(
-            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
-        )
+
+        def make(parallel: bool) -> "Machine":
+            lowered = planned(
+                block, target, accumulations, control,
+                overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+            )  # fmt: skip
+            return Machine(
+                lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
+            )
+
+        return fitting(make, parallel=parallel)
 
     @property
     def plan(self) -> BlockPlan:

@@ -11,7 +11,7 @@ from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 
-MOST_SETS: Final = 32
+MOST_SETS: Final = 8
 
 
 class Superstep(NamedTuple):

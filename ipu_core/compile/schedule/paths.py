@@ -19,6 +19,7 @@ from ipu_core.placement.matmul.beside import placed_beside
 
 SUM: Final = "sum"
 """The kind of all products of matrices and sums: any that are independent may run at once."""
+GRADIENTS: Final = ("grad_input", "grad_weight")
 MORE: Final = 5 / 4  # so many times what a Block needs may live: the bound of what is under way is seldom reached
 FREE_SHARE: Final = 8  # or an eighth of a tile, of which nobody runs short
 MOST_SHARE: Final = 2  # but no more than half of it, since it is an estimate
@@ -27,12 +28,23 @@ MOST_SHARE: Final = 2  # but no more than half of it, since it is an estimate
 def room_for_paths(block: Block, target: Target, peak: int) -> int:
     """Bytes that may live on the fullest tile for the sake of speed, where a Block needs so many at most as it is.
 
-    That is more than it needs where half the tile is empty, unless something is streamed or made again to need less,
-    and 0 where it is not.
+    That is more than it needs where half the tile is empty; 0, which allows what independent equations of one kind are
+    allowed, where it is not, and where something is streamed or made again to need less.
     """
     free, half = target.tile_memory // FREE_SHARE, target.tile_memory // MOST_SHARE
-    spares = block.streamed or block.offloaded or any(e.drawn is not None for e in equations_of(block))
-    return 0 if peak > half else peak if spares else min(max(int(MORE * peak), free), half)
+    spares = block.streamed or block.offloaded or _makes_again(block)
+    return 0 if spares or peak > half else min(max(int(MORE * peak), free), half)
+
+
+def _makes_again(block: Block) -> bool:
+    """Whether gradients make forward values again: copies, or those of reversible layers, which are traced late."""
+    equations = equations_of(block)
+    gradients = min((e.number for e in equations if e.role in GRADIENTS), default=None)
+    if any(e.drawn is not None for e in equations):
+        return True
+    return gradients is not None and any(
+        e.number > gradients for e in equations if e.role == "forward" and e.op != "convert"
+    )
 
 
 @dataclass(frozen=True)

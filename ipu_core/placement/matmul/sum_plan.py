@@ -141,7 +141,7 @@ def _plan(problem: PlacementProblem[Product], placement: Placement | None, memor
     )  # fmt: skip
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=96)
 def accounted(problem: PlacementProblem[Product], placement: Placement) -> Account:
     """The account of a place; one for all who ask."""
     return account(problem, geometry(problem, placement))

@@ -1,6 +1,7 @@
 """Independent sums of unlike sizes that run at once: fewer cycles on tiles of their own, the same bits, no race."""
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,18 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core.chip.target import Target
+from ipu_core.compile.bill import Bill, bill
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
+from ipu_core.compile.schedule import supersteps
 from ipu_core.compile.schedule.paths import room_for_paths
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.compile.schedule.supersteps import shared
 from ipu_core.engine.profile import Profile
 from ipu_core.engine.steps import StepAccount
-from ipu_core.ir.block import Block
+from ipu_core.errors import OutOfTileMemory
+from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.passes.recompute import recompute
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.execute import Executable
@@ -201,7 +206,9 @@ def test_the_bits_are_the_same(
 
 
 def test_what_runs_at_once_needs_nothing_of_each_other() -> None:
-    block = streaming(step(((9, 24, 8), (30, 16, 20)), (8,), 4, "fp16.16/stochastic", Adam(0.1), FEW), ["params.top.*"])
+    block = streaming(
+        step(((9, 24, 8), (30, 16, 20)), (8,), 4, "fp16.16/stochastic", Adam(0.1), FEW), ["params.towers.0.*"]
+    )
     planned = plan(block, FEW)
     new, together, sums = shared(block, planned, parallel=True)
     views, by_number = lifetimes(new).views, {e.number: e for e in equations_of(new)}
@@ -252,12 +259,38 @@ def test_more_memory_is_used_only_where_most_of_it_is_empty() -> None:
     assert room_for_paths(block, FEW, size // 2 - 8) == size // 2
     assert room_for_paths(block, FEW, size // 2 + 8) == 0
     block = step(((60, 80, 70), (90, 70, 80)), (60,), 24, "fp32.32", Sgd(0.1), FEW)
-    assert room_for_paths(streaming(block, ["params.*"]), FEW, 4096) == 4096
+    assert room_for_paths(streaming(block, ["params.*"]), FEW, 4096) == 0
+    assert room_for_paths(recompute(block), FEW, 4096) == 0
+    first = block.equations[0]
+    again = replace(
+        block, equations=(*block.equations, replace(first, number=1000, outputs=(Var("x", first.output.type),)))
+    )
+    assert (first.role, room_for_paths(again, FEW, 4096)) == ("forward", 0)
     roomy, full = (Target("gc200", tiles=48, tile_memory=memory) for memory in (size, 24_000))
     peaks = [profile(lower(block, plan(block, target), share=True, parallel=parallel)).memory.peak_bytes
              for target, parallel in ((roomy, False), (roomy, True), (full, False), (full, True))]  # fmt: skip
     assert peaks[0] < peaks[1] < size / 8
     assert peaks[3] <= peaks[2]
+
+
+def test_what_fits_one_after_another_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the estimate is far too low; and what does not fit is told so as before."""
+    monkeypatch.setattr(supersteps, "room_for_paths", lambda *_: 1 << 30)
+    block = step(((60, 80, 70), (90, 70, 80)), (60,), 24, "fp32.32", Sgd(0.1), FEW)
+    needed = bill(block, FEW, share=True).done.memory.peak_bytes
+    just, less = (replace(FEW, tile_memory=memory) for memory in (needed, needed - 8))
+    with pytest.raises(OutOfTileMemory):
+        Machine(lower(block, plan(block, just), share=True, parallel=True))
+    plain = bill(block, just, share=True).done
+    for build in (bill, Machine.build):
+        made = build(block, just, share=True, parallel=True)
+        found = made.done if isinstance(made, Bill) else made.profile
+        assert (found.cycles, found.memory.peak_bytes) == (plain.cycles, needed)
+        with pytest.raises(OutOfTileMemory) as refused:
+            build(block, less, share=True, parallel=True)
+        with pytest.raises(OutOfTileMemory) as as_before:
+            build(block, less, share=True)
+        assert str(refused.value) == str(as_before.value)
 
 
 def test_a_loop_runs_paths_beside_each_other_unless_it_is_told_not_to() -> None:
