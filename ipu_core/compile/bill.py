@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
+from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import planned
 from ipu_core.compile.planning import BlockPlan
@@ -74,6 +75,7 @@ def bill(
     *,
     overlap: bool = False,
     share: bool = False,
+    parallel: bool = False,
     allow_out_of_memory: bool = False,
     steps_per_call: int = 1,
 ) -> Bill:
@@ -82,12 +84,20 @@ def bill(
     Raises:
         TypeError, OutOfTileMemory, OutOfStreamingMemory: as `Machine.build`.
     """
-    lowered = planned(
-        block, target, accumulations, control, overlap=overlap, share=share, allow_out_of_memory=allow_out_of_memory
-    )
-    programs = lowered.programs(integer("steps_per_call", steps_per_call, 1))
-    made = account(lowered.graph, programs, control or FloatingPointControl(), allow_out_of_memory=allow_out_of_memory)
-    return bill_of(lowered, made, steps_per_call)
+    integer("steps_per_call", steps_per_call, 1)
+
+    def make(parallel: bool) -> Bill:
+        lowered = planned(
+            block, target, accumulations, control,
+            overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+        )  # fmt: skip
+        programs = lowered.programs(steps_per_call)
+        made = account(
+            lowered.graph, programs, control or FloatingPointControl(), allow_out_of_memory=allow_out_of_memory
+        )
+        return bill_of(lowered, made, steps_per_call)
+
+    return fitting(make, parallel=parallel)
 
 
 def bill_of(lowered: Lowered, made: ProgramAccount, steps_per_call: int) -> Bill:

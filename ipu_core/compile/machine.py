@@ -10,6 +10,7 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import WorkerState
 from ipu_core.chip.target import Target
+from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import BlockPlan, plan
 from ipu_core.compile.schedule.residency import check_room
@@ -86,21 +87,29 @@ class Machine:
         *,
         overlap: bool = False,
         share: bool = False,
+        parallel: bool = False,
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
         random: WorkerState | None = None,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before.
 
+        Paths run one after another where a tile has no memory for parallel ones.
+
         Raises:
             TypeError: an argument of another kind.
         """
-        lowered = planned(
-            block, target, accumulations, control, overlap=overlap, share=share, allow_out_of_memory=allow_out_of_memory
-        )
-        return Machine(
-            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
-        )
+
+        def make(parallel: bool) -> "Machine":
+            lowered = planned(
+                block, target, accumulations, control,
+                overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+            )  # fmt: skip
+            return Machine(
+                lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
+            )
+
+        return fitting(make, parallel=parallel)
 
     @property
     def plan(self) -> BlockPlan:
@@ -241,6 +250,7 @@ def planned(
     *,
     overlap: bool = False,
     share: bool = False,
+    parallel: bool = False,
     allow_out_of_memory: bool = False,
 ) -> Lowered:
     """Plans and lowers a Block for which a target has room; arguments as of `Machine.build`.
@@ -256,4 +266,6 @@ def planned(
     if not truth("allow_out_of_memory", allow_out_of_memory):
         check_room(block, target)
     traps = control is not None and bool(control.traps)
-    return lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)
+    return lower(
+        block, plan(block, target, accumulations), overlap=overlap, share=share, parallel=parallel, traps=traps
+    )

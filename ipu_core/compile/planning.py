@@ -36,6 +36,7 @@ class BlockPlan:
         sides: the operands as the plans take them, by equation number; convolutions gather theirs by windows.
         names: of the equations, by number.
         maxima: numbers of those that are maxima: their order has no meaning.
+        pinned: numbers of those whose places were given.
     """
 
     target: Target
@@ -43,6 +44,7 @@ class BlockPlan:
     sides: Mapping[int, tuple[Side, ...]]
     names: Mapping[int, str]
     maxima: frozenset[int] = frozenset()
+    pinned: frozenset[int] = frozenset()
 
     @property
     def accumulations(self) -> dict[int, Accumulation]:
@@ -154,7 +156,8 @@ def plan(
         else:
             lie[number] = tuple(sides(block, equation, target))
             sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
-    return BlockPlan(target, sums, lie, {number: e.name for number, e in planned.items()}, maxima)
+    names = {number: e.name for number, e in planned.items()}
+    return BlockPlan(target, sums, lie, names, maxima, frozenset(placements or ()))
 
 
 def _refuse_blocks(block: Block, target: Target) -> None:

@@ -66,5 +66,6 @@ def billed(ideal: Block, training: Training, execution: Execution, *, allow_out_
     made = planned_step(ideal, training, execution, allow_out_of_memory=allow_out_of_memory)
     return bills.bill(
         made.block, execution.target, made.accumulations, training.control, overlap=execution.overlap,
-        share=execution.reorder, steps_per_call=execution.steps_per_call, allow_out_of_memory=allow_out_of_memory,
+        share=execution.reorder, parallel=execution.parallel, steps_per_call=execution.steps_per_call,
+        allow_out_of_memory=allow_out_of_memory,
     )  # fmt: skip

@@ -69,6 +69,7 @@ class ExecutionOptions(_Machine, total=False):
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool
+    parallel: bool
     recompute: bool | float | str | Sequence[str]
     steps_per_call: int
 

@@ -232,6 +232,11 @@ class Execution:
         reorder: Whether the equations are put into an order in which less memory lives at a time, and on tiles those
             that are independent and of one kind share compute sets where there is memory for them (not where the tiles
             draw the random bits), or stay as they were traced.
+        parallel: Whether, of what shares compute sets on tiles, independent products and sums of unlike sizes do too,
+            such as those of two towers of a model: on tiles of their own where that takes fewer cycles by the account.
+            Where half the fullest tile is empty a quarter more may live for that, or an eighth of a tile, unless
+            something is streamed or made again. The profile's steps say what ran at once (`Step.operations`), the plan
+            where.
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
             the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
             as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
@@ -251,6 +256,7 @@ class Execution:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
+    parallel: bool = True
     recompute: Recompute = False
     steps_per_call: int = 1
 
@@ -272,6 +278,7 @@ class Execution:
             streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
+            parallel=truth("parallel", self.parallel),
             recompute=check_recompute(self.recompute),
             steps_per_call=check_integer("steps_per_call", self.steps_per_call, least=1),
         )
@@ -293,6 +300,7 @@ class Execution:
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
+            "parallel": "sums of unlike sizes one after another",
             "recompute": _recomputed(self.recompute),
             "steps_per_call": f"{self.steps_per_call} steps a call",
         }

@@ -32,7 +32,7 @@ class Runner:
         control: Floating-point control.
         engine: One of `train.ENGINES`.
         overlap, steps_per_call: As `TrainLoop` takes them.
-        share: Whether independent equations share compute sets.
+        share, parallel: Whether independent equations share compute sets, and sums of unlike sizes too.
         random: How the generators of the tiles' workers start; None: random bits are the key's.
         bill: That of the same step, made before; None: it is made here.
 
@@ -53,13 +53,16 @@ class Runner:
         *,
         overlap: bool = False,
         share: bool = False,
+        parallel: bool = False,
         steps_per_call: int = 1,
         random: HardwareRandom | None = None,
         bill: Bill | None = None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
         self._random = random
-        self._how: dict[str, Any] = {"overlap": overlap, "share": share, "steps_per_call": steps_per_call}
+        self._how: dict[str, Any] = {
+            "overlap": overlap, "share": share, "parallel": parallel, "steps_per_call": steps_per_call
+        }  # fmt: skip
         tiles = engine == "tiles"
         self._vertices = tiles and (random is not None or control.traps)
         self.bill = bill if tiles else None

@@ -173,7 +173,8 @@ def test_live_temporaries_do_not_grow_with_depth(few: int, many: int, options: d
     below, above = (live(depth, layer, **options) for depth in (few, many))
     assert above <= 1.05 * below
     if not options:
-        assert live(many, stored) > 2 * live(few, stored) > 2 * below
+        kept = [live(depth, stored, parallel=False) for depth in (few, many)]  # paths take room that is free with few
+        assert kept[1] > 2 * kept[0] > 2 * below
 
 
 # A training step ----------------------------------------------------------------------------------------------------

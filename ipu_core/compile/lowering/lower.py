@@ -1,7 +1,7 @@
 """Lowers a whole Block: variables, equations in order, state written back, streams from and to the host."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.context import Lowering
@@ -84,7 +84,15 @@ class Lowered:
 
 
 @in_default_state
-def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False, traps: bool = False) -> Lowered:
+def lower(
+    block: Block,
+    plan: BlockPlan,
+    *,
+    overlap: bool = False,
+    share: bool = False,
+    parallel: bool = False,
+    traps: bool = False,
+) -> Lowered:
     """Lowers a Block.
 
     Args:
@@ -93,6 +101,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
         share: whether independent equations of one kind share compute sets, for which the Block is put into another
             order (see `shared`).
+        parallel: of what shares, whether products and sums of unlike sizes do too, on tiles of their own.
         traps: whether exceptions are enabled: then nothing is computed in a step that a guard skips but what it needs.
 
     Raises:
@@ -102,12 +111,13 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     """
     expect(Block, block=block)
     expect(BlockPlan, plan=plan)
-    for name, flag in (("overlap", overlap), ("share", share), ("traps", traps)):
+    for name, flag in (("overlap", overlap), ("share", share), ("parallel", parallel), ("traps", traps)):
         truth(name, flag)
     # Early updates are made before the guard has spoken: in a step that is skipped they could raise an exception.
     early = overlap and share and not (traps and branch_of(block))
     updated = with_early_updates(block, plan) if early else EarlyUpdates(block, NO_ROWS, None)
-    block, together = shared(updated.block, plan, updated.rows) if share else Shared(updated.block, ())
+    found = shared(updated.block, plan, updated.rows, parallel=parallel) if share else Shared(updated.block, ())
+    block, together, plan = found.block, found.fused, replace(plan, sums={**plan.sums, **found.sums})
     graph = Graph(plan.target)
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))

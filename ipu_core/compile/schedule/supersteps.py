@@ -1,4 +1,4 @@
-"""Supersteps: independent equations of one kind run at once, where there is memory for them.
+"""Supersteps: independent equations of one kind run at once, where there is memory for them; sums of any kind too.
 
 They share a compute set: one barrier and one exchange instead of one for each, and the slowest tile of all of them
 together, as in PopLibs' `reduceMany` and `multiUpdate`. No bit changes: numbers, not places, name the random words.
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.schedule.paths import SUM, Paths, room_for_paths
 from ipu_core.compile.schedule.residency import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
@@ -22,6 +23,7 @@ from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.occupancy import occupancy
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
+from ipu_core.placement.matmul import SumPlan
 
 NEAREST = 8  # sets of its kind that an equation is tried in
 MARGIN = 3 / 4  # of the most memory may be needed where equations were moved: what they have under way is an estimate
@@ -31,13 +33,18 @@ NO_ROWS: Mapping[int, int] = MappingProxyType({})
 
 
 class Shared(NamedTuple):
-    """A Block in an order, and the numbers of the equations that run at once: those stand in a row, but for views."""
+    """A Block in an order, and the numbers of the equations that run at once: those stand in a row, but for views.
+
+    Attributes:
+        sums: new plans, by number: those of sums that run beside others on tiles of their own.
+    """
 
     block: Block
     fused: tuple[tuple[int, ...], ...]
+    sums: Mapping[int, SumPlan] = MappingProxyType({})
 
 
-def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> Shared:
+def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS, *, parallel: bool = False) -> Shared:
     """Which equations run at once.
 
     They are of one operation, element by element, or sums or maxima of one shape; none needs another's result, or what
@@ -49,20 +56,25 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
         plan: of this Block.
         rows: by number of an equation that updates a parameter whose state is streamed, the row of those that may be
             updated at once; these share with their row alone.
+        parallel: whether products and sums of unlike sizes run at once too, on tiles of their own where that is faster
+            by the account, and a little more memory may be needed where half of it is empty (see `schedule.paths`).
     """
     known = dependences(block, 1)
     sizes = [tile_bytes(plan.target, stay.var.type) for stay in known.values]
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
     far = _streamed(block)
+    paths = Paths.of(plan, [e.number for e in equations] if parallel else ())
 
-    def kind(e: Equation) -> Hashable:
+    def kind(node: int, e: Equation) -> Hashable:
         if e.number in rows:
             return None if (own := _kind(e)) is None else (own, rows[e.number])
-        return None if {e.output, *e.operands} & far else _kind(e)
+        own = SUM if node in paths.sums else _kind(e)
+        return None if {e.output, *e.operands} & far else own
 
-    kinds = [kind(e) for e in equations]
+    kinds = [kind(node, e) for node, e in enumerate(equations)]
     slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
+    slots.allow(room_for_paths(block, plan.target, slots.peak) if parallel else 0)
     slots.widen(node for node, e in enumerate(equations) if e.number in rows)  # which are where most lives
     slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
     for part in known.parts:
@@ -70,7 +82,11 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
         slots.advance(part)
     together = tuple(tuple(equations[node].number for node in group) for group in slots.groups if len(group) > 1)
     order = [node for group in slots.groups for node in group]
-    return Shared(reordered(block, known, order), together) if together else Shared(block, ())  # else the order stays
+    if not together:
+        return Shared(block, ())  # the order stays
+    placed = [paths.placed(group, slots.room(slot)) for slot, group in enumerate(slots.groups)]
+    sums = {equations[node].number: one for moved in placed for node, one in moved.items()}
+    return Shared(reordered(block, known, order), together, sums)
 
 
 def _kind(equation: Equation) -> Hashable:
@@ -131,9 +147,18 @@ class _Slots:
         self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
         self.live += most
 
+    def allow(self, size: int) -> None:
+        """Lets so much live anywhere, if that is more: then the peak may become higher."""
+        np.maximum(self.limit, size, out=self.limit)
+
+    def room(self, slot: int) -> int:
+        """Bytes that the equations of a slot may have under way."""
+        return int(self.limit[slot] - self.live[slot] + self.under_way[self.groups[slot]].sum())
+
     def widen(self, nodes: Iterable[int]) -> None:
         """Lets as much live as at most anywhere while some equations run: those whose values are small."""
-        self.limit[list(nodes)] = self.peak
+        slots = list(nodes)
+        self.limit[slots] = np.maximum(self.limit[slots], self.peak)
 
     def keep(self, nodes: Iterable[int]) -> None:
         """Lets no more live than now while some equations run, of which it is not known what they have under way."""

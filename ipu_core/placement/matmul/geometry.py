@@ -61,6 +61,7 @@ class Geometry:
         depth: k's of a part that are worked off in a turn: whole groups, or the whole part.
         rows_fastest: whether tile numbers run fastest along rows.
         hold: operand whose piece stays on the tile: "none", "a" or "b".
+        first: the tile of the first block.
     """
 
     batch: Blocks
@@ -71,6 +72,7 @@ class Geometry:
     depth: int
     rows_fastest: bool
     hold: str
+    first: int = 0
 
     @cached_property
     def grid(self) -> tuple[int, int, int, int]:
@@ -79,7 +81,7 @@ class Geometry:
 
     @cached_property
     def tiles(self) -> int:
-        """Tiles in use: 0 to this number."""
+        """How many tiles are in use, from `first` on."""
         return int(np.prod(self.grid))
 
     @cached_property
@@ -91,7 +93,7 @@ class Geometry:
         """The tile of a block, given its place along each axis of the grid (arrays that broadcast)."""
         _, parts, rows, columns = self.grid
         inner = column * rows + row if self.rows_fastest else row * columns + column
-        return (batch * parts + part) * (rows * columns) + inner
+        return self.first + (batch * parts + part) * (rows * columns) + inner
 
     @property
     def chunk(self) -> int:
@@ -202,11 +204,12 @@ def geometry(problem: PlacementProblem[Product], placement: Placement) -> Geomet
         _depth(whole, accumulation.group_of(product.k), ceil_div(placement.serial_depth, parts.block)),
         placement.order == "rows",
         placement.hold,
+        placement.first,
     )
-    if result.tiles > target.tiles:
+    if result.first + result.tiles > target.tiles:
         raise ValueError(
             f"the placement ({placement.words()}) of {product.batch} x {product.m} x {product.k} x {product.n} in "
-            f"{len(spans)} parts needs {result.tiles} tiles; {target.name} has {target.tiles}"
+            f"{len(spans)} parts needs {result.first + result.tiles} tiles; {target.name} has {target.tiles}"
         )
     return result
 

@@ -23,6 +23,7 @@ class Placement:
         serial_depth: pieces in which a tile works off its k's for every piece of rows and columns: its parts one
             after another while that is enough, else every part's chain in whole groups, each going on from the
             partial results of the one before. Only the k's of one piece are on the tile at a time; no bit changes.
+        first: the tile of the first block; the others follow it.
 
     Cuts that would be empty vanish.
 
@@ -39,12 +40,15 @@ class Placement:
     hold: str = "none"
     order: str = "columns"
     serial_depth: int = 1
+    first: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "parts", "batch", "serial_rows", "serial_columns", "serial_depth"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"Placement: {name} must be an int of at least 1, not {value!r}")
+        if not isinstance(self.first, int) or self.first < 0:
+            raise ValueError(f"Placement: first must be the number of a tile, not {self.first!r}")
         if self.hold not in HOLDS:
             raise ValueError(f"Placement: unknown hold {self.hold!r}; it is one of {', '.join(HOLDS)}")
         if self.order not in ORDERS:
@@ -66,4 +70,5 @@ class Placement:
         if self.serial_rows * self.serial_columns * self.serial_depth > 1:
             held = "" if self.hold == "none" else f", holding {self.hold}"
             serial = f"; in {steps} serial steps of rows x columns{' x k' if self.serial_depth > 1 else ''}{held}"
-        return f"{cuts}{batch} over {self.tiles} tiles, {self.order} fastest{serial}"
+        first = f" from tile {self.first}" if self.first else ""
+        return f"{cuts}{batch} over {self.tiles} tiles{first}, {self.order} fastest{serial}"

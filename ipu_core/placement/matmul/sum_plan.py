@@ -14,6 +14,7 @@ from ipu_core.placement.matmul.product_cuts import PRODUCTS
 from ipu_core.placement.matmul.working_set import Piece, working_set
 from ipu_core.placement.orders import OrderRule, product_order, reduction_order
 from ipu_core.placement.search import UNBOUNDED, search
+from ipu_core.placement.supersteps import Account
 from lowprec import Accumulation
 from lowprec.values.formats import FormatLike
 
@@ -132,12 +133,18 @@ def _plan(problem: PlacementProblem[Product], placement: Placement | None, memor
             f"the chain of a sum's part is not cut in time: serial_depth {placement.serial_depth} for "
             f"{grid.parts.block} parts on a tile"
         )
-    counted = account(problem, grid)
+    counted = accounted(problem, placement)
     return SumPlan(
         problem.target, product, problem.accumulation, placement, counted.compute, counted.exchange, counted.sync,
         int(counted.received.sum()), int(counted.sent.sum()),
         int(working_set(product, problem.accumulation, _piece(product, grid))),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=96)
+def accounted(problem: PlacementProblem[Product], placement: Placement) -> Account:
+    """The account of a place; one for all who ask."""
+    return account(problem, geometry(problem, placement))
 
 
 def _by_rule(target: Target, product: Product) -> Accumulation:

@@ -108,7 +108,7 @@ def test_fewer_supersteps_in_no_more_memory(built: Built) -> None:
 
 def test_what_runs_at_once_needs_nothing_of_each_other(built: Built) -> None:
     block = built.block
-    new, together = shared(block, built.planned)
+    new, together, _ = shared(block, built.planned)
     verify(new)
     assert {e.number for e in equations_of(new)} == {e.number for e in equations_of(block)}
     views, number = lifetimes(new).views, {e.number: i for i, e in enumerate(equations_of(new))}
@@ -132,7 +132,7 @@ def test_what_runs_at_once_needs_nothing_of_each_other(built: Built) -> None:
 def test_activations_in_streaming_memory_are_computed_and_read_alone() -> None:
     typed = Precision.parse("fp16.16/stochastic").apply(step_block(loss, Sgd(0.1), initial(2), rows(4)))
     block = scheduled(streaming(typed, "blocks"), FEW)
-    views, (new, together) = lifetimes(block).views, shared(block, plan(block, FEW))
+    views, (new, together, _) = lifetimes(block).views, shared(block, plan(block, FEW))
     joined = {number for group in together for number in group}
     touched = {e.number for e in block.equations if {views[v].root for v in (e.output, *e.operands)} & block.offloaded}
     assert len(touched) > 20
@@ -176,7 +176,7 @@ def test_sums_of_one_shape_take_the_time_of_the_slowest_tile_of_all() -> None:
 
 def test_a_chain_shares_nothing() -> None:
     block = trace(lambda x: ((x + 1.0) + 2.0) + 3.0, np.ones(4, np.float32))
-    assert shared(block, plan(block, FEW)) == (block, ())
+    assert shared(block, plan(block, FEW)) == (block, (), {})
 
 
 def test_a_loop_shares_unless_it_is_to_stay_as_traced() -> None:

@@ -59,6 +59,7 @@ ELSEWHERE: dict[str, tuple[Any, str]] = {
     "streamed": ("params.*", "streamed params.*"),
     "overlap": (True, "transfers beside computation"),
     "reorder": (False, "equations as traced"),
+    "parallel": (False, "sums of unlike sizes one after another"),
     "recompute": (0.5, "recomputation down to 0.5 of the peak"),
     "steps_per_call": (3, "3 steps a call"),
 }
@@ -233,6 +234,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no list": (lambda: Execution(streamed=3), TypeError, "streamed must be a list"),  # type: ignore[arg-type]
     "no truth": (lambda: Execution(overlap="no"), TypeError, "overlap must be True or False"),  # type: ignore[arg-type]
     "neither order": (lambda: Execution(reorder=1), TypeError, "reorder must be True or False"),  # type: ignore[arg-type]
+    "no paths": (lambda: Execution(parallel="no"), TypeError, "parallel must be True or False"),  # type: ignore[arg-type]
     "no share": (lambda: Execution(recompute=1.5), ValueError, "recompute must be"),
     "no steps": (lambda: Execution(steps_per_call=0), ValueError, "steps_per_call must be an integer of at least 1"),
     "tiles that draw without tiles": (
@@ -320,6 +322,7 @@ EXECUTIONS = st.builds(
     streamed=st.sampled_from(["", "params.*", "params.a"]).map(lambda name: (name,) if name else ()),
     overlap=st.booleans(),
     reorder=st.booleans(),
+    parallel=st.booleans(),
     recompute=st.sampled_from([False, True, 0.75]),
     steps_per_call=st.sampled_from([1, 2]),
 )  # fmt: skip

@@ -46,7 +46,7 @@ def profile(made: TrainLoop) -> Profile:
 def unstreamed(case: str, precision: str) -> int:
     """The cycles of a step with nothing in streaming memory, whose speed is nothing to it."""
     settings, optimizer, _, _ = CASES[case]
-    return profile(loop(settings, f"{precision}/unstreamed", optimizer)).cycles
+    return profile(loop(settings, f"{precision}/unstreamed", optimizer, parallel=False)).cycles
 
 
 def moments(made: TrainLoop) -> dict[str, np.ndarray]:
@@ -91,7 +91,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: str, precision: str) -> None:
     settings, optimizer, target, slower = CASES[case]
-    over = loop(settings, precision, optimizer, target=target, overlap=True)
+    over = loop(settings, precision, optimizer, target=target, overlap=True, parallel=False)
     own, transfers = unstreamed(case.removesuffix(", slow memory"), precision), channel(over, target)
     found = profile(over)
     assert found.streaming_cycles == transfers

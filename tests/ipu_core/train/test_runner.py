@@ -100,7 +100,7 @@ SCALED: dict[str, Any] = {"loss_scale": 64.0, "precision": "fp16.16/stochastic",
 
 def test_the_profile_is_that_of_the_last_step() -> None:
     made = loop(**SCALED)
-    vertices = Machine.build(made.block, made.target, made.accumulations, made.control, share=True)
+    vertices = Machine.build(made.block, made.target, made.accumulations, made.control, share=True, parallel=True)
     assert not profile(made).measured
     cycles = {}
     for step in range(6):

@@ -56,7 +56,9 @@ def test_one_call_is_one_run_of_the_machine() -> None:
 
 def test_a_call_is_accounted_as_its_steps() -> None:
     made = loop("mlperf-bert", "tiles", steps_per_call=5)
-    machine = Machine.build(made.block, SMALL, made.accumulations, made.control, share=True, steps_per_call=5)
+    machine = Machine.build(
+        made.block, SMALL, made.accumulations, made.control, share=True, parallel=True, steps_per_call=5
+    )
     one, five = machine.engine.profile(0), machine.engine.profile(1)
     assert five.cycles == 5 * one.cycles
     assert (five.loaded, five.stored) == (5 * one.loaded, 5 * one.stored)

@@ -286,8 +286,12 @@ def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_
     both = {"compute": profile(over).cycles + profile(over).hidden_cycles - transfers, "transfers": transfers}
     assert max(both, key=lambda name: both[name]) == bound
     assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
-    near = profile(loop("mlperf-bert/unstreamed", target=target)).cycles
-    assert profile(over).cycles < 1.05 * max(near, transfers)
+    # What is streamed is updated in rows, which leaves sums fewer places to run beside others.
+    one_by_one, near = (
+        profile(loop(precision, target=target, overlap=True, parallel=False)).cycles
+        for precision in (BERT, BERT.changed(streamed=False))
+    )
+    assert one_by_one < 1.05 * max(near, transfers)
     assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
 
 
