@@ -427,3 +427,12 @@ def test_a_malformed_scan_is_no_program() -> None:
     for changes in wrong:
         with pytest.raises(InvalidBlock):
             verify(other(**changes))
+
+
+def test_a_mask_is_drawn_at_every_place_also_of_what_no_place_changes() -> None:
+    def dropped(still: Any, x: Any) -> Any:
+        return nn.scan(lambda state, part: (state + part, nn.dropout(still, 0.5)), np.zeros(40), x)[1]
+
+    ones, x = np.ones(40, np.float32), np.zeros((6, 40), np.float32)
+    rows = Executable(trace(dropped, ones, x)).run([ones, x], 3)[0]
+    assert len({row.tobytes() for row in rows}) == 6
