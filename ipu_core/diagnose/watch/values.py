@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ipu_core.diagnose.measure import truth_values
 from ipu_core.diagnose.precision_table import source_lines
 from ipu_core.ir.block import Block, Equation, Var, format_name
-from ipu_core.ir.bodies import carries_of, equations_of, inputs_of
+from ipu_core.ir.bodies import equations_of, inputs_of, own_of
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision.rules import named, names_of
 
@@ -101,7 +101,7 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
 def _layers(block: Block) -> dict[Var, str]:
     """The layer of every value: its parameter's, else that of the forward value it is made of, else of any."""
     layers = dict.fromkeys(inputs_of(block), "") | dict.fromkeys(block.constants, "")
-    layers |= dict.fromkeys((old for old, _ in carries_of(block)), "")
+    layers |= dict.fromkeys(own_of(block), "")
     forward: set[Var] = set()
     for equation in equations_of(block):
         if equation.role == "forward":

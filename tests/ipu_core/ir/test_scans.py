@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ipu_core import Precision, Sgd, Target, TrainLoop, custom_gradient, nn, value_and_grad
+from ipu_core import Precision, Sgd, Target, TrainLoop, Watch, blame, custom_gradient, nn, value_and_grad
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.residency import scheduled
@@ -436,3 +436,13 @@ def test_a_mask_is_drawn_at_every_place_also_of_what_no_place_changes() -> None:
     ones, x = np.ones(40, np.float32), np.zeros((6, 40), np.float32)
     rows = Executable(trace(dropped, ones, x)).run([ones, x], 3)[0]
     assert len({row.tobytes() for row in rows}) == 6
+
+
+def test_a_run_with_a_scan_is_watched_and_blamed() -> None:
+    batch = np.float32(X), np.zeros(ROWS, np.int32)
+    how: Any = {"optimizer": Sgd(0.1), "precision": "fp16.16/stochastic", "watch": Watch(every=1)}
+    loop = TrainLoop(loss_of("lstm"), narrow(LSTM), batch, **how)
+    loop.run([batch] * 2, 2)
+    assert loop.watched is not None
+    assert "hidden" in str(loop.watched)
+    assert str(blame(loop, [batch], 1))
