@@ -446,3 +446,17 @@ def test_a_run_with_a_scan_is_watched_and_blamed() -> None:
     assert loop.watched is not None
     assert "hidden" in str(loop.watched)
     assert str(blame(loop, [batch], 1))
+
+
+def test_two_carries_that_become_one_value_have_memory_of_their_own() -> None:
+    x = np.float32(array(4, 3))
+
+    def twice(x: Any) -> Any:
+        return nn.scan(lambda state, part: ((state[1] + part,) * 2, state[0]), (x[0], x[1]), x)
+
+    block = verify(trace(twice, x))
+    news = [new for _, new in scan_of(block).carries]
+    assert len({*news}) == len(news)
+    wanted = evaluate(block, x, arithmetic="declared")
+    for one, other in zip(flatten(wanted)[0], Executable(block).run([x], 0), strict=True):
+        assert one.tobytes() == other.tobytes()
