@@ -63,7 +63,8 @@ def add_traced(
     training step is, and typed with the tensors' formats for its inputs. Its orders are `accumulations`, or else
     ``plan(block, graph.target).accumulations``; `execute` adds in one part where it is given none. `key` is the
     engine's of the run, or of the iteration of a `Repeat`; an equation that draws folds its own number into that. A
-    scan is a `Repeat` too, in a `Repeat` one within another. Tiles and mappings decide no bit.
+    scan is a `Repeat` too: in a `Repeat` of the graph it is one within another, and draws for its places but the first
+    what no `execute` does. Tiles and mappings decide no bit.
 
     Args:
         graph: where; what is refused leaves it as it was.

@@ -101,8 +101,9 @@ def scan(
     depend on the place is computed once. On arrays it is a Python loop.
 
     Args:
-        f: from (state, x at a place) to (new state, result).
-        state: before the first place, nested in any way; it keeps its shapes.
+        f: from (state, x at a place) to (new state, result). In a loop it has one value for all places: what it leaves
+            elsewhere than in these cannot be read after the scan.
+        state: before the first place, nested in any way; in a loop it keeps its shapes.
         x: an array of one place at least, or several, nested.
         axis: of x, and of the results.
         reverse: whether it runs from the last place to the first; results stay at their places.
@@ -113,7 +114,8 @@ def scan(
         The last state, and the results along the axis, nested as f gives them.
 
     Raises:
-        ValueError: no places; arrays of different lengths; a state that changes its shapes or how it is nested.
+        ValueError: no places; arrays of different lengths; in a loop a state that changes its shapes or how it is
+            nested, or a value of the body that is read outside.
         TypeError: no function, or one that does not give a pair; a state that changes between integers and floats.
     """
     if not callable(f):

@@ -61,6 +61,7 @@ class Builder:
         self._seen: dict[Hashable, Var] = {}
         self._captured: dict[int, tuple[Array, Var]] = {}
         self._outside: list[list[Equation]] = []  # of the bodies that are being made, the outermost first
+        self.gone: set[Var] = set()  # values of bodies that are made
 
     @contextmanager
     def scoped(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Type, Var
-from ipu_core.ir.bodies import parted
+from ipu_core.ir.bodies import flat, parted
 from ipu_core.ir.ops import INT32, SET_ROW, VIEWS
 from ipu_core.ir.regions import Scan
 from ipu_core.ir.trace.builder import Builder
@@ -86,7 +86,14 @@ def loop_along(
     carries = tuple((one.before, new) for one, new in zip(carried, news, strict=True))
     kind = Scan(Block((), (), tuple(inside)), count, (), carries, starts, place=place, backwards=backwards)
     builder.add_region(kind, "scan")
+    # One of these read outside would be the last place's on some engines, and its gradient would be lost.
+    builder.gone |= {place, *(one.before for one in carried), *values_of(inside)} - {*news}
     return news
+
+
+def values_of(equations: Iterable[Equation]) -> set[Var]:
+    """What equations make, in bodies among them too."""
+    return {var for equation in flat(equations) for var in equation.outputs}
 
 
 def own_results(equations: Iterable[Equation]) -> set[Var]:

@@ -14,7 +14,7 @@ from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.array_moves import moveaxis, stack
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, is_number
-from ipu_core.ir.trace.loops import Carried, carried_type, loop_along, row_at, row_set, seen_as
+from ipu_core.ir.trace.loops import Carried, carried_type, loop_along, row_at, row_set, seen_as, values_of
 from ipu_core.ir.trace.traced import TracedArray
 from ipu_core.ir.trace.tracing import example_type
 from ipu_core.ir.trace.values import Traced, Value, axes_of, builder_of, lift, reshape, shape_of
@@ -156,10 +156,11 @@ class _Scan:
         """The types of a state of these types after a place; nothing of this stays in the trace."""
         place = TracedArray(self.builder, Var("place", Type((1,), INT32)))
         number = self.builder.number
-        with self.builder.body():
+        with self.builder.body() as equations:
             old: list[Value] = [TracedArray(self.builder, Var(f"old{i}", kind)) for i, kind in enumerate(types)]
             new, _ = self._call(tree, old, place)
             formats = [_kind(lift(self.builder, leaf)) for leaf in new]
+            self.builder.gone |= {place.node, *(x.node for x in old), *values_of(equations)}
         self.builder.number = number
         found = []
         for name, kind, fmt in zip(paths(tree, "state"), types, formats, strict=True):

@@ -134,6 +134,11 @@ def name_scope(name: str, values: Any) -> AbstractContextManager[None]:
 def lift(builder: Builder, value: Value) -> Atom:
     """A value as an operand of an equation."""
     if isinstance(value, Traced):
+        if value.node in builder.gone:
+            raise ValueError(
+                f"{value.node} is a value inside a scan's function, which has one for each place: what is read of it "
+                "after the scan must be part of its new state or of its result"
+            )
         return value.atom
     if is_number(value):
         return Literal(float(value))

@@ -460,3 +460,26 @@ def test_two_carries_that_become_one_value_have_memory_of_their_own() -> None:
     wanted = evaluate(block, x, arithmetic="declared")
     for one, other in zip(flatten(wanted)[0], Executable(block).run([x], 0), strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("which", ["made inside", "state before", "of the first tracing", "inside the inner one"])
+def test_a_value_of_the_body_that_is_read_outside_is_refused(which: str) -> None:
+    """Its gradient would be zero, and what it is would depend on the engine."""
+    found: list[Any] = []
+
+    def step(state: Any, part: Any) -> Any:
+        new = nn.tanh(state + part)
+        found.append(state if which == "state before" else new * 2.0)
+        return new, new
+
+    def outer(state: Any, part: Any) -> Any:
+        state, _ = nn.scan(step, state, part)
+        return (state + found[-1] if which == "inside the inner one" else state), state
+
+    def loss(x: Any) -> Any:
+        last, _ = nn.scan(outer, x[0, 0], x)
+        leaked = 0.0 if which == "inside the inner one" else found[0 if which == "of the first tracing" else -1]
+        return (last + leaked).sum()
+
+    with pytest.raises(ValueError, match="part of its new state or of its result"):
+        value_and_grad(loss)(array(3, 4, 2))
