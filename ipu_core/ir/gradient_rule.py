@@ -43,7 +43,7 @@ class GradientRule:
     @cached_property
     def computes_forwards(self) -> bool:
         """Whether it has equations of the forward part, made again."""
-        return any(equation.role == "forward" for equation in self.block.equations)
+        return any(equation.role == "forward" for equation in equations_of(self.block))
 
     @cached_property
     def proportional(self) -> bool:
@@ -55,6 +55,8 @@ class GradientRule:
         reached = set(seeds)
         for equation in self.block.equations:
             touched = [atom in reached for atom in equation.inputs]
+            if any(touched) and equation.region is not None:
+                return False  # what goes from place to place would have to be followed
             if any(touched) and equation.op != "dropout_mask":
                 if not _passes_factors(equation, touched):
                     return False

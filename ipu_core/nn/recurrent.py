@@ -94,11 +94,12 @@ def scan(
 ) -> tuple[Any, Any]:
     """A function run along an axis, each time from the state that the last run left: a loop of one body.
 
-    The body is traced once, however many places there are, and stays on the device as a `Repeat`; so does that of its
-    gradient, which goes the other way. What the gradient reads of each place is kept, a row for each, or made again
-    where the body says so (`nn.checkpoint`, or ``recompute=`` by name). Every place draws random bits of its own: place
-    i those that the body's equations draw with the key of iteration i (place 0 with that of the step). What does not
-    depend on the place is computed once. On arrays it is a Python loop.
+    The body is traced once for its types and once for its equations, however many places there are, and stays on
+    the device as a `Repeat`; so does that of its gradient, which goes the other way. What the gradient reads of
+    each place is kept, a row for each, or made again where the body says so (`nn.checkpoint`, or ``recompute=`` by
+    name). Every place draws random bits of its own: place i those that the body's equations draw with the key of
+    iteration i (place 0 with that of the step). What does not depend on the place is computed once. On arrays it is
+    a Python loop.
 
     Args:
         f: from (state, x at a place) to (new state, result). In a loop it has one value for all places: what it leaves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Array, Block, Equation, Literal, Var
@@ -11,6 +11,7 @@ from ipu_core.ir.gradient_rule import GradientCall, GradientRule, calls_of
 from ipu_core.ir.ops import CUSTOM, ELEMENTWISE, OPS
 from ipu_core.ir.parameters import name_of, pure_values
 from ipu_core.ir.precision.loss_tail import LOSS
+from ipu_core.ir.regions import Scan
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.full import Full
 from ipu_core.ir.trace.traced import TracedArray
@@ -144,7 +145,22 @@ class GivenGradients:
             if at is not None:
                 end = atom if isinstance(atom, Var) and atom in self.pure else None
                 found.setdefault(block.outputs[at], set()).add(end)
-        for equation in reversed(block.equations):
-            for var in equation.operands:
-                found.setdefault(var, set()).update(found.get(equation.output, ()))
+        _follow(block.equations, found)
         return found
+
+
+def _follow(equations: Sequence[Equation], found: dict[Var, set[Var | None]]) -> None:
+    """Adds to what equations read what their results go into."""
+    for equation in reversed(equations):
+        if isinstance(scan := equation.region, Scan):
+            known = -1
+            while known != (known := sum(map(len, found.values()))):  # what one place leaves the next one has
+                for old, new in scan.carries:
+                    found.setdefault(new, set()).update(found.get(old, ()))
+                _follow(scan.body.equations, found)
+            for (old, _), start in zip(scan.carries, scan.starts, strict=True):
+                if isinstance(start, Var):
+                    found.setdefault(start, set()).update(found.get(old, ()))
+            continue
+        for var in equation.operands:
+            found.setdefault(var, set()).update(found.get(equation.output, ()))

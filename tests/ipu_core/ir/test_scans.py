@@ -483,3 +483,39 @@ def test_a_value_of_the_body_that_is_read_outside_is_refused(which: str) -> None
 
     with pytest.raises(ValueError, match="part of its new state or of its result"):
         value_and_grad(loss)(array(3, 4, 2))
+
+
+def test_a_gradient_that_is_given_may_be_a_scan() -> None:
+    """Also one that is made by differentiating a scan, of a weight and an input, in a step on both engines."""
+
+    def model(params: Any, x: Any, unroll: bool) -> Any:
+        def run(w: Any, x: Any) -> Any:
+            return nn.scan(lambda s, part: ((new := nn.tanh(s @ w + part)), new), np.zeros((ROWS, N)), x, 1,
+                           unroll=unroll)[1]  # fmt: skip
+
+        def backward(kept: Any, dy: Any) -> Any:
+            return value_and_grad(lambda both, dy: (run(*both) * dy).sum())(kept, dy)[1]
+
+        given = custom_gradient(lambda w, x: (run(w, x), (w, x)), backward)
+        return given(params["hidden"], nn.relu(x @ params["input"])).mean(1)
+
+    one, other = (value_and_grad(scalar(model, unroll))(PLAIN, X) for unroll in (False, True))
+    for a, b in zip(flatten(one)[0], flatten(other)[0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    plain = narrow(PLAIN)
+    x, y = np.float32(X), np.zeros(ROWS, np.int32)
+
+    def loss(params: Any, batch: Any) -> Any:
+        return nn.softmax_cross_entropy(model(params, batch[0], False) @ params["out"], batch[1])
+
+    how: Any = {"optimizer": Sgd(0.1), "precision": "fp16.16/stochastic", "target": TARGET}
+    loops = [TrainLoop(loss, plain, (x, y), engine=engine, **how) for engine in ("direct", "tiles")]
+    losses = [[loop.train((x, y)) for _ in range(3)] for loop in loops]
+    assert losses[0] == losses[1]
+    assert losses[0][-1] < losses[0][0]
+    roles = {(e.op, e.role, e.parameter) for e in equations_of(loops[0].block) if e.op in ("dot", "add")}
+    assert {
+        ("dot", "grad_weight", "hidden"),
+        ("add", "grad_weight", "hidden"),
+        ("dot", "grad_input", "hidden"),
+    } <= roles
