@@ -12,6 +12,7 @@ import numpy as np
 
 import lowprec as lp
 from lowprec import backends
+from lowprec.backends.cuda import device as gpu
 
 COUNT = 1 << 27
 RUNS = 20
@@ -73,7 +74,7 @@ def main() -> None:
     """Prints one line per case."""
     try:
         with backends.backend("cuda"):
-            cupy = backends.load("cuda").cupy()
+            cupy = gpu.cupy()
     except (ImportError, RuntimeError) as error:
         print(f"not run: {error}")
         return

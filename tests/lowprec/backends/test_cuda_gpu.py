@@ -10,6 +10,7 @@ import pytest
 
 import lowprec as lp
 from lowprec import backends
+from lowprec.backends.cuda import device
 from lowprec.values.rounding import MODES
 
 pytestmark = pytest.mark.cuda
@@ -20,7 +21,7 @@ def gpu() -> Any:
     """The real CuPy, where there is a GPU."""
     try:
         with backends.backend("cuda"):
-            return backends.load("cuda").cupy()
+            return device.cupy()
     except (ImportError, RuntimeError) as error:
         pytest.skip(str(error))
 
