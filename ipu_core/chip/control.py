@@ -48,8 +48,13 @@ class FloatingPointControl:
         return "ipu_nanoo" if self.nanoo else "ipu"
 
     def rounding(self, rounding: Rounding, fmt: Any) -> Rounding:
-        """A rounding with the overflow of results in `fmt` (or, of a sum, in the format it accumulates in)."""
+        """A rounding with the overflow of results in `fmt` (or, of a sum, in the format it accumulates in).
+
+        One that says itself what overflow gives keeps that; and formats that no machine has keep their own rule.
+        """
         expect(Rounding, rounding=rounding)
+        if rounding.overflow is not None or as_format(fmt).dtype is None:
+            return rounding
         return _with_overflow(rounding, self.overflow(fmt))
 
     @property

@@ -13,12 +13,13 @@ from ipu_core.ir.block import Block, Equation, Var, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.ir.run.kernels import given_order, order_of
+from ipu_core.ir.run.rounded import is_rounded_apart
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.placement.cuts import BYTE, BYTES_GROUP
 from ipu_core.placement.matmul import RESERVED, Placement, SumPlan
 from ipu_core.placement.orders import OrderRule, convolution_order, product_order, reduction_order
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 from lowprec.checks import by_number, expect
 from lowprec.processor import in_default_state
 
@@ -133,7 +134,7 @@ def plan(
     """
     expect(Block, block=block)
     expect(Target, target=target)
-    _refuse_blocks(block, target)
+    _refuse_lacking(block, target)
     by_number("accumulations", accumulations, Accumulation)
     by_number("placements", placements, object)
     orders = choose_accumulations(block, OrderRule.of(target)) if accumulations is None else accumulations
@@ -160,8 +161,22 @@ def plan(
     return BlockPlan(target, sums, lie, names, maxima, frozenset(placements or ()))
 
 
-def _refuse_blocks(block: Block, target: Target) -> None:
+def _refuse_lacking(block: Block, target: Target) -> None:
+    """Refuses what no tile computes: formats that it does not store, roundings that it does not have, block formats."""
+    for var in block.inputs:
+        if isinstance(fmt := var.type.format, FloatFormat) and fmt.dtype is None:
+            raise UnsupportedByTarget(
+                f"{var.name} is {fmt.name}, for which {target.name} has no unit; the direct engine (engine='direct') "
+                "computes it"
+            )
     for equation in equations_of(block):
+        if is_rounded_apart(equation):
+            how = equation.arithmetic.rounding
+            fmt_name = format_name(equation.output.type.format)
+            raise UnsupportedByTarget(
+                f"{equation.name} is rounded to {fmt_name} ({how.words()}), for which {target.name} has no unit; the "
+                "direct engine (engine='direct') computes it"
+            )
         if equation.op == "to_blocks":
             raise UnsupportedByTarget(
                 f"{equation.name}: {target.name} has no unit for {equation.params['format']}, whose elements "

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
 from lowprec import FloatFormat, Rounding
+from lowprec import float32 as FLOAT32
 from lowprec.values.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
@@ -113,16 +114,21 @@ class EquationArithmetic:
         rounding: of the result and of partial sums.
         accumulate: format of partial sums; None: it is no sum.
         promote: after at most so many products a partial sum is added to a float32 one; None: as the order says.
+        partials: how partial sums are rounded; None: as the result.
+        once: the result is computed in float32 and rounded from there, once, by `rounding` and its own policies, as no
+            tile does it (see `ir.run.rounded`).
     """
 
     rounding: Rounding = NEAREST_EVEN
     accumulate: FloatFormat | None = None
     promote: int | None = None
+    partials: Rounding | None = None
+    once: bool = False
 
     @property
     def stochastic(self) -> bool:
         """Whether it draws random bits."""
-        return self.rounding.stochastic
+        return self.rounding.stochastic or (self.partials is not None and self.partials.stochastic)
 
 
 NEAREST = EquationArithmetic()
@@ -320,16 +326,18 @@ def format_name(fmt: Format) -> str:
 
 
 def dtype_of(fmt: Format) -> np.dtype[Any]:
-    """The dtype an element format is stored in.
+    """The dtype an element format is stored in: its own, or float32, which then holds values on the format's grid.
 
     Raises:
-        ValueError: a format without one.
+        ValueError: a format without one, with values that float32 lacks.
     """
     if isinstance(fmt, str):
         return np.dtype(np.int32)
-    if fmt.dtype is None:
-        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
-    return fmt.dtype
+    if fmt.dtype is not None:
+        return fmt.dtype
+    if not FLOAT32.contains(fmt):
+        raise ValueError(f"{fmt.name} has values that float32 lacks, in which a program would keep it")
+    return np.dtype(np.float32)
 
 
 def typed(var: Var) -> str:
@@ -355,7 +363,11 @@ def _unnamed(equation: Equation) -> str:
 def _how(arithmetic: EquationArithmetic) -> list[str]:
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
     how += [f"promoted every {arithmetic.promote}"] if arithmetic.promote else []
-    return how + ([arithmetic.rounding.mode] if arithmetic.stochastic else [])
+    if arithmetic.once:
+        how.append(f"rounded once, {arithmetic.rounding.words()}")
+    elif arithmetic.rounding.stochastic:
+        how.append(arithmetic.rounding.mode)
+    return how + ([f"partials {arithmetic.partials.words()}"] if arithmetic.partials is not None else [])
 
 
 def text(block: Block) -> str:

@@ -48,6 +48,7 @@ class Op:
         either: positions of operands that may be floats or int32 numbers, all of one kind. The result is of that kind,
             but a comparison gives truth values, floats, and a conversion what it is asked for.
         params: names of its parameters, all needed.
+        options: names of those that may be missing.
         neutral: numbers that change nothing as an operand, by position.
         part: a view that leaves elements out.
     """
@@ -61,6 +62,7 @@ class Op:
     integers: tuple[int, ...] = ()
     either: tuple[int, ...] = ()
     params: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     neutral: Mapping[int, float] = field(default_factory=dict)
     part: bool = False
 
@@ -263,7 +265,7 @@ OPS = {op.name: op for op in (
     )),
     _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
     _elementwise_op("scaled_add", 3, "scaled_add"),
-    Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,)),
+    Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,), options=("rounding", "operation")),
     Op("dot", "product", "matmul", 2, _dot),
     Op("scaled_dot", "product", "matmul", 3, _scaled_dot),
     _convolution_op("conv2d"),
@@ -352,8 +354,8 @@ def check(name: str, operands: tuple[Argument, ...], params: Params) -> Shape:
     op = OPS[name]
     if op.arity is not None and len(operands) != op.arity:
         raise ValueError(f"{name}: {op.arity} operands, not {len(operands)}")
-    if set(params) != set(op.params):
-        takes = ", ".join(op.params) or "none"
+    if not set(op.params) <= set(params) <= {*op.params, *op.options}:
+        takes = ", ".join((*op.params, *op.options)) or "none"
         raise ValueError(f"{name}: its parameters are {takes}; given were {', '.join(params) or 'none'}")
     _check_kinds(op, operands)
     try:

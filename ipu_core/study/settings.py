@@ -191,7 +191,9 @@ def check_count(name: str, value: int, most: float = math.inf) -> int:
 
 
 def lacking(target: Target, precision: Precision) -> str | None:
-    """Why a chip's tiles cannot multiply in a precision (its rules left aside); None: they can."""
+    """Why a chip's tiles cannot compute in a precision (its rules left aside); None: they can."""
+    if (told := precision.of_no_machine) is not None:
+        return f"{target.name} has no unit for {told}"
     scaling = precision.scaling
     # Where products cast their operands, the casts are what the unit has to multiply.
     formats = (precision.operands, precision.gradients) if scaling is None else (scaling.forward, scaling.backward)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -84,7 +85,9 @@ aliases: Mapping[str, FloatFormat] = MappingProxyType(
 """Other names of the named formats: those of other libraries, the IPU's (f143, f152), and OCP's by their bits alone.
 
 The bits of an OCP format name that format: "e4m3" is float8_e4m3fn. Every other eXmY is `FloatFormat("eXmY", X, Y)`,
-with infinities and NaN as IEEE 754 has them. `as_format` takes all of them in capitals too.
+with infinities and NaN as IEEE 754 has them. So a sweep of eXmY changes its convention where it meets e4m3, e3m2, e2m3
+or e2m1; "eXmYieee" is the format as IEEE 754 has it, always, and "eXmYfinite" the one without infinities whose only NaN
+has all bits set. "fixed16_8" and "ufixed16_8" are `fixed_point`'s. `as_format` takes all of them in capitals too.
 """
 
 _BY_DTYPE: Mapping[np.dtype[Any], FloatFormat] = MappingProxyType({f.dtype: f for f in _NAMED if f.dtype is not None})
@@ -118,8 +121,10 @@ def _by_other_name(spec: str) -> FloatFormat:
     found = formats.get(name) or aliases.get(name) or _p3109_by_name(name)
     if found is not None:
         return found
-    if bits := re.fullmatch(r"e(\d+)m(\d+)", name):
-        return FloatFormat(name, int(bits[1]), int(bits[2]))
+    if bits := re.fullmatch(r"e(\d+)m(\d+)(ieee|finite)?", name):
+        return _by_widths(name, int(bits[1]), int(bits[2]), bits[3])
+    if numbers := re.fullmatch(r"(u?)fixed(\d+)_(m?\d+)", name):
+        return fixed_point(int(numbers[2]), int(numbers[3].replace("m", "-")), signed=not numbers[1])
     # Of all unknown names these are known to `to_blocks`.
     if re.match(r"mx(fp|int)\d|nvfp4", name):
         raise ValueError(f"{spec!r} is a block format: lowprec.to_blocks(x, {spec!r}), and the format is its elements'")
@@ -129,8 +134,19 @@ def _by_other_name(spec: str) -> FloatFormat:
     raise ValueError(
         f"unknown format {spec!r}{': did you mean ' + ' or '.join(near) + '?' if near else ''}; known are "
         f"{', '.join(formats)}, short names such as fp16, bf16, half, e4m3, f143, any eXmY of X exponent and Y "
-        "mantissa bits, names of P3109 such as binary8p3se, or a FloatFormat of your own"
+        "mantissa bits (eXmYieee, eXmYfinite), fixed16_8, names of P3109 such as binary8p3se, or a FloatFormat of your own"
     )
+
+
+def _by_widths(name: str, exponent_bits: int, mantissa_bits: int, family: str | None) -> FloatFormat:
+    """eXmY, eXmYieee or eXmYfinite; the named format of those numbers where there is one."""
+    if family == "finite":
+        made = FloatFormat(name, exponent_bits, mantissa_bits, infinities=False, nan="top")
+    else:
+        made = FloatFormat(name, exponent_bits, mantissa_bits)
+    # What differs in its name alone is the same format, with its storage.
+    same = (fmt for fmt in _NAMED if replace(fmt, name=name) == made)
+    return made if family is None else next(same, made)
 
 
 def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:

@@ -27,6 +27,7 @@ from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.precision.scaled_products import scale_products
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
+from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from lowprec import aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
@@ -49,7 +50,7 @@ class Precision(RoleFormats):
         gradient_sum: the sum of gradients over micro-batches.
         first_moment, second_moment: the optimizer's stored moments.
         rounding: stochastic where the machine has it (see `PLAIN` in `ir.precision.role_formats`), to nearest even
-            elsewhere; or that everywhere.
+            elsewhere; or that everywhere. Any other `lowprec.Rounding` is of every result, rounded once.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory, those of one element excepted.
         scaling: how the operands of products are cast and scaled, just before each; None: they are what `operands` and
@@ -62,6 +63,10 @@ class Precision(RoleFormats):
         unit_scaled: the model is under unit scaling (see `unit_scale`): `TrainLoop`, `Predictor` and `compare` give its
             loss and scores the factors, unless they have them. `compare` begins weights with deviation 1, as
             `nn.unit_parameters` does; a `TrainLoop` refuses others.
+        everywhere: losses, norms, softmax and the optimizer's arithmetic are not float32 but have the formats of all
+            else: activations' and gradients', the optimizer's that of weights.
+        roundings: how the values of single fields are rounded, by field: {"weights": Rounding("stochastic",
+            random_bits=5)}. They are rounded once, from float32, by its own policies.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
             or "*.attention.*:grad_weight.partials=float32" (see `ipu_core.ir.precision.rules`); later ones win.
 
@@ -202,22 +207,26 @@ class Precision(RoleFormats):
             return ""
         words = [self.rounding_name] if self.rounding != base.rounding or preset == "fp16.16" else []
         words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
-        changed = [name for name in FORMATS if getattr(self, name) != getattr(base, name)]
-        words += [f"{name}={getattr(self, name).name}" for name in changed]
+        changed = [name for name in FORMATS if self._kept_as(name) != base._kept_as(name)]
+        words += [f"{name}={self._kept_as(name)}" for name in changed]
         others = {name: getattr(self, name) for name in ("scaled_state", "promote", *SWITCHES)}
         words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
         if self.scaling is not None and base.scaling is not None:
             words += difference(self.scaling, base.scaling)
         return "/".join([preset, *words, *map(str, self.rules)])
 
+    def _kept_as(self, field: str) -> RoundedFormat:
+        """The format of a field, and how it is rounded."""
+        return RoundedFormat(getattr(self, field), self.rounding_said(field))
+
     def words(self) -> str:
         """The formats in one line."""
-        shown = [f for f in fields(self) if f.name in FORMATS]
-        formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
+        formats = ", ".join(f"{name} {self._kept_as(name)}" for name in FORMATS)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
         scaled += ", the second as its root" if self.store_root else ""
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
         scaled += ", under unit scaling" if self.unit_scaled else ""
+        scaled += ", losses, norms, softmax and the optimizer's arithmetic too" if self.everywhere else ""
         promoted = f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
         return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
@@ -249,18 +258,19 @@ def _meant(spec: str) -> Precision:
         ValueError: as `Precision.parse`.
     """
     name, *rest = spec.split("/")
-    if "," in spec:
+    if len(split_words(spec, ",")) > 1:
         raise ValueError(with_commas(spec, PRESETS))
     if name not in PRESETS:
         raise ValueError(
             f"unknown precision {spec!r}{meant(name, PRESETS)}; there are {', '.join(PRESETS)} {OVERRIDES}"
         )
     precision = PRESETS[name]
-    said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
-    if name == "fp16.16" and not said:
+    modes = [word for word in rest if not {"=", ":"} & {*word.partition("(")[0]} and word not in STREAMING]
+    if name == "fp16.16" and not modes:
         raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
     for word in rest:
-        precision = replace(precision, **overrides(word, spec, precision.scaling, precision.rules, FORMATS))
+        said = precision.scaling, precision.rules, FORMATS, precision.roundings
+        precision = replace(precision, **overrides(word, spec, *said))
     return precision
 
 

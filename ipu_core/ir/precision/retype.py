@@ -20,15 +20,19 @@ from ipu_core.ir.block import (
     Region,
     Type,
     Var,
+    dtype_of,
 )
 from ipu_core.ir.bodies import carries_of, equations_of, fresh, hoisted, regions_of, with_body
 from ipu_core.ir.ops import INT32, OPS, PRODUCTS, SET_ROW, STRUCTURE, SUMS, VIEWS, WHOLE_VIEWS
+from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.pinned import pinned_formats
 from ipu_core.ir.precision.role_formats import RoleFormats, Rule
+from ipu_core.ir.precision.rules import ROUNDINGS
 from ipu_core.ir.regions import Loop, Scan
 from lowprec import FloatFormat, Rounding, as_format, astype
 from lowprec import float32 as FLOAT32
+from lowprec import round as rounded_values
 from lowprec.arrays import whole_array
 from lowprec.checks import listed
 from lowprec.values.rounding import NEAREST_EVEN
@@ -39,18 +43,22 @@ BACKWARD = ("grad_input", "grad_weight")
 def cast(value: Any, fmt: Format) -> Array:
     """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
 
+    Formats without a storage dtype are values of theirs in float32, and overflow as their own rule is.
+
     Raises:
         TypeError: masked elements.
-        ValueError: the format has no storage dtype, or is float32 and a finite number too large for it.
+        ValueError: the format has values that float32 lacks, or is kept in float32 and a finite number too large for
+            that.
     """
     array = np.asarray(whole_array(value))
     if isinstance(fmt, str):
         with np.errstate(invalid="ignore"):
             return array.astype(np.int32)
-    if fmt.dtype is None:
-        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
     if fmt == FLOAT32:
         return _narrowed(array)
+    if fmt.dtype is None:
+        dtype_of(fmt)  # refuses one with values that float32 lacks
+        return np.asarray(rounded_values(_narrowed(array), fmt))
     if array.dtype == fmt.dtype:
         return array.astype(fmt.dtype)
     return np.asarray(astype(array, fmt, overflow="ipu"))
@@ -98,7 +106,7 @@ class Retype:
         self.fresh = fresh(block.equations)
         self.emitted: set[int] = set()
         self.natives: dict[Var, Var] = {var: var for var in block.constants}
-        self.versions: dict[tuple[Var, Format], Var] = {}
+        self.versions: dict[tuple[Var, Format, Rounding | None], Var] = {}
         self.read_inside = {var for region, _ in regions_of(block, Scan) for var in region.body.inputs}
         self.carries = dict(carries_of(block))
         self.owners: dict[Var, str | None] = {}
@@ -211,7 +219,8 @@ class Retype:
         asked = self.pinned_formats.get(equation.output)
         if asked is None:
             return rule
-        return Rule(asked, asked if asked.contains(rule.accumulate) else rule.accumulate, convert=False)
+        return replace(rule, output=asked, accumulate=asked if asked.contains(rule.accumulate) else rule.accumulate,
+                       convert=False, rounding=None)  # fmt: skip
 
     def _origin(self, var: Var) -> Var:
         """The value that a chain of moves shows."""
@@ -223,13 +232,17 @@ class Retype:
         rule = self._rule(equation)
         inputs = tuple(self._operand(equation, rule, x) if isinstance(x, Var) else x for x in equation.inputs)
         output = self._output_format(equation)
-        if equation.op == "convert" and isinstance(inputs[0], Var) and inputs[0].type.format == output:
+        plain = equation.op == "convert" and "rounding" not in equation.params
+        if plain and isinstance(inputs[0], Var) and inputs[0].type.format == output:
             self.natives[equation.output] = inputs[0]
             return
         if equation.op == "reduce_max" and isinstance(inputs[0], Var):
             output = inputs[0].type.format  # one of the operand's values, as it is
         accumulate = rule.accumulate if equation.op in SUMS else None
-        self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
+        said = equation.params.get("rounding") if equation.op == "convert" else rule.rounding
+        self.natives[equation.output] = self._append(
+            equation, inputs, output, accumulate, said=said, partials=rule.partials if accumulate else None
+        )
 
     def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
         if isinstance(var.type.format, str):
@@ -237,7 +250,7 @@ class Retype:
         if equation.op in PRODUCTS and not rule.convert:
             # A product in a wider format, as a function asked for or as softmax has it inside: operands follow the
             # result.
-            return self._version(var, rule.output)
+            return self._version(var, rule.output, rule.rounding)
         origin = self._origin(var)
         # Sums convert all that they read. Others take results as they come, and convert arrays of the outside alone: a
         # single number, such as a rate, stays whole.
@@ -245,8 +258,8 @@ class Retype:
         if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
             definition = self.definitions.get(origin)
             backward = definition is not None and definition.role in BACKWARD
-            table = self.table.at(equation)
-            return self._version(var, table.gradients if backward else table.operands)
+            table, field = self.table.at(equation), "gradients" if backward else "operands"
+            return self._version(var, getattr(table, field), table.rounding_said(field))
         return self._native(var)
 
     def _native(self, var: Var) -> Var:
@@ -261,26 +274,33 @@ class Retype:
             if equation.op == SET_ROW:
                 inputs[0] = self._version(equation.operands[0], inputs[2].type.format)
             elif len(formats) > 1:
-                inputs = [self._version(x, self.table.at(equation).operands) for x in equation.operands]
+                table = self.table.at(equation)
+                inputs = [self._version(x, table.operands, table.rounding_said("operands")) for x in equation.operands]
             self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
         return self.natives[var]
 
-    def _version(self, var: Var, fmt: Format) -> Var:
-        """The new value in a given format; a conversion behind a view is made in front of it instead, once."""
-        known = self.versions.get((var, fmt))
+    def _version(self, var: Var, fmt: Format, said: Rounding | None = None) -> Var:
+        """The new value in a given format; a conversion behind a view is made in front of it instead, once.
+
+        Args:
+            var: the old value.
+            fmt: the format.
+            said: how it is rounded; None: as the table says.
+        """
+        known = self.versions.get((var, fmt, said))
         if known is None:
-            known = self.versions[var, fmt] = self._make_version(var, fmt)
+            known = self.versions[var, fmt, said] = self._make_version(var, fmt, said)
         return known
 
-    def _make_version(self, var: Var, fmt: Format) -> Var:
+    def _make_version(self, var: Var, fmt: Format, said: Rounding | None) -> Var:
         equation = self.definitions.get(var)
         if equation is not None and equation.op in WHOLE_VIEWS:
-            inputs = tuple(self._version(x, fmt) for x in equation.operands)
+            inputs = tuple(self._version(x, fmt, said) for x in equation.operands)
             return self._append(equation, inputs, fmt, None)
         base = self._native(var)
         if base.type.format == fmt:
             return base
-        if base in self.constants:
+        if base in self.constants and said is None:
             # A constant's bits are known: it is converted here, once, and not in every step.
             new = Var(f"{base.name}.{fmt}", Type(base.type.shape, fmt))
             self.constants[new] = cast(self.constants[base], fmt)
@@ -289,32 +309,40 @@ class Retype:
         convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
         if equation is not None:
             convert = replace(convert, layer=equation.layer, source=equation.source, checkpoint=equation.checkpoint)
-        return self._append(convert, (base,), fmt, None, ruled=equation)
+        return self._append(convert, (base,), fmt, None, ruled=equation, said=said)
 
     def _append(
         self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None,
-        ruled: Equation | None = None,
+        ruled: Equation | None = None, said: Rounding | None = None, partials: Rounding | None = None,
     ) -> Var:  # fmt: skip
         """Appends an equation like another: with its number if that is not used yet, else with a fresh one.
 
-        The table is asked for that, or for the equation whose result is converted.
+        The table is asked for that, or for the equation whose result is converted; `said` and `partials` are how the
+        result and its partial sums are rounded where that is said of their role.
         """
         number = like.number
         if number < 0 or number in self.emitted:
             number, self.fresh = self.fresh, self.fresh + 1
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
-        arithmetic = EquationArithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
+        rounding, once = self._rounding(like.op, self.table.at(ruled or like), inputs, fmt, said)
+        arithmetic = EquationArithmetic(rounding, accumulate, partials=partials, once=once)
         self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 
-    def _rounding(self, name: str, table: RoleFormats, inputs: tuple[Atom, ...], output: Format) -> Rounding:
-        """Exact results never round; the table decides for the rest."""
+    def _rounding(
+        self, name: str, table: RoleFormats, inputs: tuple[Atom, ...], output: Format, said: Rounding | None
+    ) -> tuple[Rounding, bool]:
+        """How a result is rounded, and whether once, from float32: exact ones never; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
         exact = OPS[name].exact and all(_holds(output, f) for f in formats)
-        if exact or not isinstance(output, FloatFormat):
-            return NEAREST_EVEN
-        return table.rounding_of(name, formats, output)
+        # A function of one's own may round to what it likes, values of the format too.
+        if isinstance(said, OwnRounding):
+            return said, True
+        if exact or not isinstance(output, FloatFormat) or output.contains(FLOAT32):
+            return NEAREST_EVEN, False
+        rounding = table.rounding_of(name, formats, output) if said is None else said
+        return rounding, said is not None or rounding not in ROUNDINGS.values()
 
 
 def _holds(output: Format, fmt: FloatFormat) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -11,8 +11,9 @@ from typing import Any, Self
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS
+from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.precision.operand_scaling import NOT_CAST, OperandScaling
-from ipu_core.ir.precision.overrides import SWITCHES
+from ipu_core.ir.precision.overrides import SWITCHES, with_format
 from ipu_core.ir.precision.rules import (
     OF_COTANGENTS,
     PASSES,
@@ -24,6 +25,7 @@ from ipu_core.ir.precision.rules import (
     ruled,
     rules_of,
 )
+from ipu_core.ir.precision.said_rounding import RoundedFormat, as_rounded, written
 from lowprec import FloatFormat, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -45,11 +47,15 @@ class Rule:
         accumulate: format of the partial sums of a product or reduction.
         convert: whether the equation works in the narrow formats: products and reductions then convert all their
             operands, the others only inputs of the Block (weights, data) and take results as they are.
+        rounding: how the result is rounded, where its role has a rounding of its own.
+        partials: the same of the partial sums.
     """
 
     output: FloatFormat
     accumulate: FloatFormat = FLOAT32
     convert: bool = True
+    rounding: Rounding | None = None
+    partials: Rounding | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,12 @@ class RoleFormats:
     scaling: OperandScaling | None = None
     promote: int | None = None
     unit_scaled: bool = False
+    everywhere: bool = False
+    roundings: tuple[tuple[str, Rounding], ...] = ()
     rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "roundings", self._sorted_roundings())
         if not isinstance(self.rules, str | PrecisionRule | Sequence):
             raise TypeError(f"rules must be a list of them, such as 'layers.0.*:weights=float32', not {self.rules!r}")
         texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
@@ -98,8 +107,9 @@ class RoleFormats:
             if not FLOAT32.contains(fmt):
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
         accumulator_format(self.partials)
-        if self.rounding not in ROUNDINGS.values():
-            raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
+        if not isinstance(self.rounding, Rounding):
+            raise TypeError(f"rounding must be a lowprec.Rounding, not {self.rounding!r}")
+        self._check_sums()
         for field in ("streamed", *SWITCHES):
             if not isinstance(getattr(self, field), bool):
                 raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
@@ -110,52 +120,96 @@ class RoleFormats:
         if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
             raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
 
+    def _sorted_roundings(self) -> tuple[tuple[str, Rounding], ...]:
+        """The roundings of single fields, in the order of these."""
+        if not isinstance(self.roundings, Mapping | Sequence) or isinstance(self.roundings, str):
+            raise TypeError(f"roundings must be a mapping from a field to a lowprec.Rounding, not {self.roundings!r}")
+        said = dict(self.roundings)
+        for field, rounding in said.items():
+            if field not in FORMATS:
+                raise ValueError(f"roundings are of {', '.join(FORMATS)}, not of {field!r}")
+            if not isinstance(rounding, Rounding):
+                raise TypeError(f"the rounding of {field} must be a lowprec.Rounding, not {rounding!r}")
+            if getattr(self, field).contains(FLOAT32) and not isinstance(rounding, OwnRounding):
+                raise ValueError(f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing")
+        return tuple((field, said[field]) for field in FORMATS if field in said)
+
+    def _check_sums(self) -> None:
+        """Refuses roundings that narrow partial sums do not have.
+
+        Raises:
+            ValueError: few-bit modes, "exact" random bits, flushing.
+        """
+        how = self.rounding_said("partials") or self.rounding
+        if not self.partials.contains(FLOAT32):
+            how.refuse("partial sums (say partials=FORMAT@MODE to round them otherwise)", exact=True, flush=True)
+
+    def rounding_said(self, field: str) -> Rounding | None:
+        """How what a field is the format of is rounded, where that is said of it alone."""
+        return dict(self.roundings).get(field)
+
     def rule(self, role: str, family: str) -> Rule:
         """What the table says for an equation of that role and family."""
         expect(str, role=role, family=family)
-        backwards = role in ("grad_input", "grad_weight")
-        results = self.gradients if backwards else self.operands
+        results = "gradients" if role in ("grad_input", "grad_weight") else "operands"
         # The first that fits counts: what is kept of a parameter comes before the rest of the optimizer's arithmetic.
         match role, family:
-            case "update", _:
-                return Rule(self.weights, convert=False)
-            case _, "compensation":
-                return Rule(self.weights, convert=False)
-            case _, "first_moment":
-                return Rule(self.first_moment, convert=False)
-            case _, "second_moment":
-                return Rule(self.second_moment, convert=False)
-            case _, "gradient_sum":
-                return Rule(self.gradient_sum, convert=False)
+            case ("update", _) | (_, "compensation"):
+                return self._of("weights", convert=False)
+            case _, "first_moment" | "second_moment" | "gradient_sum":
+                return self._of(family, convert=False)
             case "optimizer", _:
-                return Rule(FLOAT32, convert=False)
-            case _, "loss" | "norm" | "softmax":
+                return self._of("weights", convert=False) if self.everywhere else Rule(FLOAT32, convert=False)
+            case _, "loss" | "norm" | "softmax" if not self.everywhere:
                 return Rule(FLOAT32, convert=False)
             case _, "matmul" | "conv":
-                return Rule(self.output, self.partials)
+                return self._of("output", sums=True)
             case _, "reduction":
-                return Rule(results, self.partials)
+                return self._of(results, sums=True)
             case _:
-                return Rule(results)
+                return self._of(results, sums=self.everywhere)
+
+    def _of(self, field: str, *, sums: bool = False, convert: bool = True) -> Rule:
+        """The rule for results in the format of a field, whether or not they are sums."""
+        accumulate, partials = (self.partials, self.rounding_said("partials")) if sums else (FLOAT32, None)
+        return Rule(getattr(self, field), accumulate, convert, self.rounding_said(field), partials)
 
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a rounded result of that operation is rounded."""
         expect(str, op=op)
         operands = listed("operands", operands)
         expect(FloatFormat, output=output, **{f"operands[{i}]": fmt for i, fmt in enumerate(operands)})
-        if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
+        if output.contains(FLOAT32):
             return NEAREST_EVEN
-        return self.rounding
+        # The register's bit is for conversions; a rounding or a format that no machine has is meant for every result.
+        ours = self.rounding in ROUNDINGS.values() and output.dtype is not None
+        plain = op in PLAIN and all(output.contains(fmt) for fmt in operands)
+        return NEAREST_EVEN if ours and plain else self.rounding
 
     @property
     def rounding_name(self) -> str:
-        """How its name says that it rounds, nearest or stochastic."""
-        return next(name for name, rounding in ROUNDINGS.items() if rounding == self.rounding)
+        """How its name says that it rounds: nearest, stochastic, toward_zero, stochastic(bits=5) ..."""
+        return written(self.rounding)
+
+    @property
+    def of_no_machine(self) -> str | None:
+        """A format without a storage dtype, or a rounding that no tile has, in words; None: it has neither."""
+        parts = [getattr(self, field) for field in FORMATS]
+        parts += [as_rounded(rule.value).format for rule in self.rules if rule.field in FORMATS]
+        if odd := [fmt.name for fmt in parts if fmt.dtype is None]:
+            return odd[0]
+        said = [rule.value.rounding for rule in self.rules if isinstance(rule.value, RoundedFormat)]
+        ruled = [rule.value for rule in self.rules if isinstance(rule.value, Rounding)]
+        how = [*dict(self.roundings).values(), *said, *(x for x in (self.rounding, *ruled) if x not in ROUNDINGS.values())]
+        return written(how[0]) if how and how[0] is not None else None
 
     @property
     def stochastic(self) -> bool:
         """Whether anything is rounded stochastically."""
-        said = [self.rounding, *(rule.value for rule in self.rules if isinstance(rule.value, Rounding))]
+        said = [self.rounding, *dict(self.roundings).values()]
+        said += [rule.value for rule in self.rules if isinstance(rule.value, Rounding)]
+        own = [rule.value.rounding for rule in self.rules if isinstance(rule.value, RoundedFormat)]
+        said += [rounding for rounding in own if rounding is not None]
         cast = [rule.value for rule in self.rules if rule.field in ("forward_rounding", "backward_rounding")]
         cast += [r for one in self._scalings(self.rules) for r in (one.forward_rounding, one.backward_rounding)]
         return "stochastic" in cast or any(one.stochastic for one in said)
@@ -185,6 +239,8 @@ class RoleFormats:
 
     def _ruled(self, rule: PrecisionRule) -> Self:
         """The precision with what a rule says; of operands that are not cast, that they are not."""
+        if rule.field in FORMATS:
+            return replace(self, **with_format(self.roundings, rule.field, as_rounded(rule.value)))
         said: dict[str, Any] = {rule.field: rule.value}
         if rule.field not in SCALING[1:]:
             return replace(self, **said)
@@ -221,9 +277,7 @@ class RoleFormats:
     def weights_of(self, parameter: str) -> FloatFormat:
         """The format in which a parameter is kept, by its dotted name."""
         said = [rule.value for rule in self.rules if rule.field == "weights" and rule.names(parameter)]
-        fmt = said[-1] if said else self.weights
-        assert isinstance(fmt, FloatFormat)
-        return fmt
+        return as_rounded(said[-1]).format if said else self.weights
 
 
 def may_be_cast(equation: Equation) -> bool:

@@ -22,7 +22,8 @@ from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision.operand_scaling import SCALINGS, OperandScaling, read
-from lowprec import BlockFormat, FloatFormat, Rounding, as_format
+from ipu_core.ir.precision.said_rounding import RoundedFormat, read_format, read_rounding, written
+from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec.checks import expect
 from lowprec.values.rounding import NEAREST_EVEN, STOCHASTIC
 
@@ -38,7 +39,7 @@ SCALING = (
 """Fields of how operands of products are cast: all of them at once, "scaling", or one of an `OperandScaling`."""
 OF_COTANGENTS = ("gradients", "backward", "backward_rounding")
 """Fields of what no forward equation reads."""
-Value = FloatFormat | BlockFormat | Rounding | OperandScaling | str | int | None
+Value = FloatFormat | RoundedFormat | BlockFormat | Rounding | OperandScaling | str | int | None
 ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
 """What the machine has, by the names of precisions."""
 NEAR = 5  # names that a refusal offers
@@ -102,7 +103,7 @@ class PrecisionRule:
     def __str__(self) -> str:
         product = f"{self.product}." if self.product else ""
         if isinstance(self.value, Rounding):
-            return f"{self.pattern}:{product}rounding={self.value.mode.removesuffix('_even')}"
+            return f"{self.pattern}:{product}rounding={written(self.value)}"
         return f"{self.pattern}:{product}{self.field}={_text(self.value)}"
 
 
@@ -215,18 +216,23 @@ def rules_of(text: str | PrecisionRule, formats: Sequence[str]) -> list[Precisio
     if not colon:
         meant = ":".join(text.rsplit("/", 1)) if "/" in text else "layers.0.*:weights=float32"
         raise ValueError(f"a rule is a pattern, a colon and a setting, such as {meant!r}, not {text!r}")
-    said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
+    said, _, value = word.partition("=") if "=" in word.partition("(")[0] else ("rounding", "", word)
     *product, field = said.split(".", 1)
     if field not in (*formats, "moments", "rounding", *SCALING):
         raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {ruled(formats)}")
     if field in SCALING:
         return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]
     fields = MOMENTS if field == "moments" else (field,)
-    value = "nearest" if (field, value) == ("rounding", "nearest_even") else value
-    if field == "rounding" and value not in ROUNDINGS:
-        raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
-    known = ROUNDINGS[value] if field == "rounding" else as_format(value)
+    try:
+        known: Value = read_rounding(value) if field == "rounding" else _plain(read_format(value))
+    except ValueError as error:
+        raise ValueError(f"the rule {text!r}: {error}") from None
     return [PrecisionRule(pattern, one, known, *product) for one in fields]
+
+
+def _plain(said: RoundedFormat) -> FloatFormat | RoundedFormat:
+    """A format alone where nothing is said of its rounding."""
+    return said.format if said.rounding is None else said
 
 
 def _of_scaling(field: str, value: str, text: str) -> Any:

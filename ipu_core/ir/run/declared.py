@@ -15,6 +15,7 @@ from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from ipu_core.ir.run.kernels import check_classes, order_of
+from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, rounded
 from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
@@ -66,6 +67,9 @@ def declared(
     Raises:
         ValueError: stochastic rounding without a key.
     """
+    if is_rounded_apart(equation):
+        wide = declared(in_float32(equation), operands, key, order, control)
+        return rounded(equation, wide, key).reshape(equation.output.type.shape)
     result = DECLARED[equation.op](_Call(equation, operands, key, order, control))
     return np.asarray(result).reshape(equation.output.type.shape)
 

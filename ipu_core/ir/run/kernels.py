@@ -14,6 +14,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
+from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.integers import ceil_div
 from lowprec.values.axes import fold
@@ -63,6 +64,8 @@ def bind(
         order: order of a product or sum; None: the default.
         control: the machine's floating-point control.
     """
+    if is_rounded_apart(equation):
+        return then_rounded(equation, out, lambda plain, wide: bind(plain, operands, wide, order, control))
     if equation.op in ELEMENTWISE:
         return _elementwise(equation, operands, out, control)
     return BINDINGS[equation.op](equation, operands, out, order, control)

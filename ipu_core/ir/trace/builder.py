@@ -132,7 +132,7 @@ class Builder:
             ValueError, TypeError: the operands do not fit the operation, see `ops.check`.
         """
         type_ = infer(op, tuple(x.type if isinstance(x, Var) else x for x in inputs), params, fmt)
-        if all(isinstance(x, Literal) for x in inputs):
+        if all(isinstance(x, Literal) for x in inputs) and "rounding" not in params:
             return Literal(float(exact(op, [x.value for x in inputs if isinstance(x, Literal)], params)))
         scope = Scope() if op in STRUCTURE else self.scope
         meaning = (op, inputs, params, fmt, arithmetic, scope)

@@ -13,6 +13,7 @@ from ipu_core.ir.ops import INT32, STRUCTURE, infer
 from ipu_core.ir.run.declared import declared
 from lowprec import FloatFormat, as_format, astype
 from lowprec import float64 as FLOAT64
+from lowprec import round as rounded_values
 from lowprec.arrays import whole_array
 from lowprec.checks import number
 from lowprec.processor import in_default_state
@@ -89,6 +90,8 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
         )
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
+    if "rounding" in params:
+        return np.asarray(rounded_values(arrays[0], result.format, params["rounding"]))
     # At once: by way of float32 it would be rounded twice.
     if op == "convert" and arrays[0].dtype == np.float64:
         return np.asarray(astype(arrays[0], result.format))

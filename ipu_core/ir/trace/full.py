@@ -47,7 +47,7 @@ class Full(TracedArray):
     ) -> Value | None:
         """The result of an operation that needs no array."""
         if op == "convert":
-            return self  # a number has no format
+            return None if "rounding" in params else self  # a number has no format
         if op == CUSTOM:
             return operands[0] if isinstance(operands[0], Full) else None  # what is kept may be full too
         if op in ELEMENTWISE:

@@ -97,7 +97,10 @@ class TracedArray(Traced):
     __int__ = __index__ = __float__
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced")
+        raise TypeError(
+            f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced. In place of "
+            "lowprec.round and astype there are nn.round, nn.quantize and nn.convert"
+        )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__":

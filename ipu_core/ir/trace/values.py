@@ -9,13 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Atom, Format, Literal, Params, RecomputedPart, Var, format_name
+from ipu_core.ir.block import (
+    NEAREST,
+    Atom,
+    EquationArithmetic,
+    Format,
+    Literal,
+    Params,
+    RecomputedPart,
+    Var,
+    format_name,
+)
 from ipu_core.ir.ops import INT32, OPS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.eager import as_array, compute, format_of, is_number
 from ipu_core.ir.trace.indexing import select
-from lowprec import FloatFormat, as_format
+from lowprec import FloatFormat, Rounding, as_format
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
 from lowprec.checks import integer, listed, shown, truth
@@ -158,7 +168,9 @@ def apply(op: str, *operands: Value, fmt: FloatFormat | None = None, **params: A
     for operand in operands:
         if isinstance(operand, Traced) and (known := operand.known(op, operands, params, fmt)) is not None:
             return known
-    atom = builder.emit(op, tuple(lift(builder, x) for x in operands), Params(params), fmt=fmt)
+    how = params.get("rounding")
+    arithmetic = NEAREST if how is None else EquationArithmetic(how, once=True)
+    atom = builder.emit(op, tuple(lift(builder, x) for x in operands), Params(params), fmt=fmt, arithmetic=arithmetic)
     return atom.value if isinstance(atom, Literal) else next(x for x in operands if isinstance(x, Traced)).made(atom)
 
 
@@ -394,6 +406,12 @@ def convert(x: Value, fmt: Any) -> Value:
     if isinstance(x, Traced) and x.format == as_format(fmt):
         return apply("convert", x, fmt=as_format(fmt))
     return in_format(x, fmt)
+
+
+def rounded(x: Traced, fmt: FloatFormat, rounding: Rounding) -> Value:
+    """`convert` of a traced value that is rounded once, in a way of its own, with random bits of its own."""
+    draws = {"operation": x.builder.number} if rounding.stochastic else {}
+    return apply("convert", x, fmt=fmt, rounding=rounding, **draws)
 
 
 def in_format(x: Value, fmt: Any) -> Value:

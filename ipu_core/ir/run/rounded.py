@@ -1,0 +1,87 @@
+"""Results that no tile rounds: computed in float32, then rounded once by lowprec, whatever the format and mode.
+
+These are those in formats without a storage dtype (e5m3, fixed point), which are kept as float32 on the format's grid,
+and those that a precision rounds in a way of its own. Overflow, infinities and subnormals are then what the rounding
+says, or the format, and not what the machine's floating-point control does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var
+from ipu_core.ir.ops import OPS, STRUCTURE
+from ipu_core.ir.own_rounding import OwnRounding
+from lowprec import FloatFormat, Key, astype
+from lowprec import float32 as FLOAT32
+from lowprec import round as rounded_values
+from lowprec.values.rounding import NEAREST_EVEN
+
+
+def is_rounded_apart(equation: Equation) -> bool:
+    """Whether the result of an equation is computed in float32 and rounded from there."""
+    fmt = equation.output.type.format
+    if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE or equation.op == "reduce_max":
+        return False
+    arithmetic = equation.arithmetic
+    if fmt.dtype is not None:
+        return arithmetic.once or arithmetic.partials is not None
+    # One of the operands' values, 0 or 1 is on the grid already, if these are.
+    formats = [x.type.format if isinstance(x, Var) else None for x in equation.inputs]
+    exact = OPS[equation.op].exact and OPS[equation.op].kind != "mask"  # 1 need not be a number of the format
+    return not (exact and all(isinstance(x, FloatFormat) and fmt.contains(x) for x in formats))
+
+
+def in_float32(equation: Equation) -> Equation:
+    """What is computed before the result is rounded: the equation with a float32 result."""
+    arithmetic, output = equation.arithmetic, equation.output
+    # Partial sums in float32 are not rounded.
+    narrow = arithmetic.accumulate is not None and not arithmetic.accumulate.contains(FLOAT32)
+    rounding = (arithmetic.partials or arithmetic.rounding) if narrow else NEAREST_EVEN
+    plain = EquationArithmetic(rounding, arithmetic.accumulate, arithmetic.promote)
+    wide = Var(output.name, Type(output.type.shape, FLOAT32))
+    return replace(equation, outputs=(wide,), arithmetic=plain)
+
+
+def rounded(equation: Equation, wide: Array, key: Key | None, out: Array | None = None) -> Array:
+    """The float32 result of `in_float32` as the equation's own.
+
+    Args:
+        equation: whose result it is.
+        wide: float32.
+        key: of the equation in this step.
+        out: where it goes, which may be `wide` where both are float32; None: into an array of its own.
+    """
+    fmt, rounding = equation.output.type.format, equation.arithmetic.rounding
+    assert isinstance(fmt, FloatFormat)
+    own_key = key if rounding.stochastic else None
+    if isinstance(rounding, OwnRounding):
+        result = rounding.called(wide, fmt, own_key)
+        if out is not None:
+            np.copyto(out, result)
+        return result
+    make = rounded_values if fmt.dtype is None else astype
+    return np.asarray(make(wide, fmt, rounding, key=own_key, out=out))
+
+
+def then_rounded(
+    equation: Equation, out: Array, bind: Callable[[Equation, Array], Callable[[Key | None], object]]
+) -> Callable[[Key | None], None]:
+    """A call that computes an equation's float32 result and rounds it into an array.
+
+    Args:
+        equation: for which `is_rounded_apart`.
+        out: in the equation's own storage.
+        bind: makes the call of an equation for an array.
+    """
+    wide = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
+    call = bind(in_float32(equation), wide)
+
+    def both(key: Key | None) -> None:
+        call(key)
+        rounded(equation, wide, key, out)
+
+    return both
