@@ -195,7 +195,7 @@ class RoleFormats:
     def of_no_machine(self) -> str | None:
         """A format without a storage dtype, or a rounding that no tile has, in words; None: it has neither."""
         parts = [getattr(self, field) for field in FORMATS]
-        parts += [as_rounded(rule.value).format for rule in self.rules if rule.field in FORMATS]
+        parts += [as_rounded(rule.field, rule.value).format for rule in self.rules if rule.field in FORMATS]
         if odd := [fmt.name for fmt in parts if fmt.dtype is None]:
             return odd[0]
         said = [rule.value.rounding for rule in self.rules if isinstance(rule.value, RoundedFormat)]
@@ -240,7 +240,7 @@ class RoleFormats:
     def _ruled(self, rule: PrecisionRule) -> Self:
         """The precision with what a rule says; of operands that are not cast, that they are not."""
         if rule.field in FORMATS:
-            return replace(self, **with_format(self.roundings, rule.field, as_rounded(rule.value)))
+            return replace(self, **with_format(self.roundings, rule.field, as_rounded(rule.field, rule.value)))
         said: dict[str, Any] = {rule.field: rule.value}
         if rule.field not in SCALING[1:]:
             return replace(self, **said)
@@ -277,7 +277,7 @@ class RoleFormats:
     def weights_of(self, parameter: str) -> FloatFormat:
         """The format in which a parameter is kept, by its dotted name."""
         said = [rule.value for rule in self.rules if rule.field == "weights" and rule.names(parameter)]
-        return as_rounded(said[-1]).format if said else self.weights
+        return as_rounded("weights", said[-1]).format if said else self.weights
 
 
 def may_be_cast(equation: Equation) -> bool:

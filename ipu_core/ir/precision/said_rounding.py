@@ -87,8 +87,8 @@ def read_format(text: str) -> RoundedFormat:
     return RoundedFormat(as_format(name), read_rounding(how) if at else None)
 
 
-def as_rounded(value: Any) -> RoundedFormat:
-    """A format, with a rounding or without one, as both.
+def as_rounded(field: str, value: Any) -> RoundedFormat:
+    """A field's format, with a rounding or without one, as both.
 
     Raises:
         TypeError: it is neither.
@@ -97,7 +97,7 @@ def as_rounded(value: Any) -> RoundedFormat:
         return value
     if isinstance(value, FloatFormat):
         return RoundedFormat(value)
-    raise TypeError(f"{value!r} is no FloatFormat such as lowprec.float16")
+    raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {value!r}")
 
 
 def split_words(text: str, at: str) -> list[str]:

@@ -18,6 +18,7 @@ from ipu_core.ir.run.kernels import check_classes, order_of
 from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, rounded
 from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
+from lowprec import float32 as FLOAT32
 from lowprec.elementwise import float32_op
 from lowprec.sums.matmul import matmul
 from lowprec.sums.reduce import reduce_max, reduce_sum
@@ -45,7 +46,8 @@ class _Call(NamedTuple):
 
     @property
     def fmt(self) -> FloatFormat:
-        return as_format(self.equation.output.type.format)
+        fmt = as_format(self.equation.output.type.format)
+        return FLOAT32 if fmt.dtype is None else fmt  # an exact result: on the format's grid as its operands are
 
 
 def declared(

@@ -135,7 +135,7 @@ def test_overrides():
             "unknown precision 'fp16'.*; there are fp32.32, fp16.32, fp16.16, bf16.32, .*mlperf-bert, mlperf-bert-pod",
         ),
         ("fp16.16", "'fp16.16/nearest' or 'fp16.16/stochastic'"),
-        ("fp16.16/up", "unknown word 'up' in 'fp16.16/up'; there are nearest, stochastic"),
+        ("fp16.16/upwards", "unknown word 'upwards' in 'fp16.16/upwards'; there are nearest, stochastic, nearest_away"),
         ("fp16.32/weight=float16", "unknown field 'weight'.*weights, gradient_sum.*moments"),
         ("fp16.32/weights=half16", "half16"),
     ],
@@ -156,8 +156,8 @@ def test_formats_the_machine_lacks_are_refused():
             Precision.parse(f"fp16.32/partials={partials}")
     with pytest.raises(TypeError, match=r"partials must be a FloatFormat such as lowprec.float16, not 'float16'"):
         Precision("mine", partials="float16")
-    with pytest.raises(ValueError, match=r"the machine rounds nearest or stochastic, not as Rounding\(mode='up'"):
-        Precision("mine", rounding=Rounding("up"))
+    with pytest.raises(TypeError, match=r"rounding must be a lowprec.Rounding, not 'up'"):
+        Precision("mine", rounding="up")
     for fmt in named_formats.values():
         if fmt.name != "float64":
             assert Precision("mine", gradients=fmt).gradients == fmt

@@ -235,7 +235,7 @@ def test_an_earlier_rule_that_a_later_one_takes_back_leaves_nothing() -> None:
     ("layers.0.*.*:weights=float16", "for nothing in this model"),
     ("head:forward.gradients=float32", "nothing forward reads gradients"),
     ("head:weights=", "unknown format ''"),
-    ("head:", "must round nearest or stochastic, not ''"),
+    ("head:", "unknown rounding ''; there are nearest, "),
     ("layers.0.gelu:weights=float16", "what has such a name has no weights to set, but operands, rounding"),
     ("layers.0.gelu:partials=float16", "has no partials to set"),
     ("layers.0.gelu:output=float16", "has no output to set"),

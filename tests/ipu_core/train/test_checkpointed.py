@@ -22,7 +22,7 @@ from lowprec import Accumulation, FloatFormat
 from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of models as small as these
-SEVEN = FloatFormat("seven", 3, 3)
+WIDE = FloatFormat("wide", 9, 3)
 TARGET = Target("gc200", tiles=32)
 WIDTH = 8
 
@@ -253,14 +253,14 @@ def test_a_stash_is_of_the_training_and_its_digest_where_there_is_one() -> None:
     assert plain.digest() != narrow.digest()
     assert "stashes in float16" in str(narrow)
     assert hash(plain) != hash(narrow)
-    with pytest.raises(ValueError, match="seven has no storage dtype"):
-        Training(optimizer=Sgd(0.1), precision="fp32.32", stash=SEVEN)
+    with pytest.raises(ValueError, match="wide has values that float32 lacks"):
+        Training(optimizer=Sgd(0.1), precision="fp32.32", stash=WIDE)
 
 
 @pytest.mark.parametrize(
     "given, says",
     [
-        ((block, SEVEN), "no storage dtype"),
+        ((block, WIDE), "values that float32 lacks"),
         ((block, None, "stashed"), "say its format"),
         ((block, "float16", "both"), "forward must be 'exact' or 'stashed'"),
     ],
