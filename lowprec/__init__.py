@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from lowprec.elementwise import float32_op
     from lowprec.explanation import Explanation, explain
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
+    from lowprec.gradients import quantize
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.rotations import hadamard
@@ -141,6 +142,7 @@ __all__ = [
     "num_threads",
     "p3109",
     "pack",
+    "quantize",
     "random_bits",
     "reduce_max",
     "reduce_part",
@@ -177,6 +179,7 @@ _find = lazy_names(
         "explanation": "Explanation explain",
         "values.block_format": "BlockFormat block_formats",
         "values.format_info": "finfo",
+        "gradients": "quantize",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",
         "scaling.shared_scale_products": "scaled_matmul",

@@ -43,7 +43,9 @@ def convolution(
     """
     rounded = control.rounding(rounding, order.accumulate)
     if operands is not None:
-        _PREPARE.get(op, prepare_correlation)(*operands, order, rounded)
+        # Parts are kept in the accumulator's dtype; whole sums in formats without one are kept in float32.
+        kept = order if order.accumulate.dtype is not None else order.with_types(order.out, order.out)
+        _PREPARE.get(op, prepare_correlation)(*operands, kept, rounded)
     call = partial(whole(op, params), accumulation=order, rounding=rounded)
 
     def convolved(a: Array, b: Array, key: Key | None, out: Array) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.rules import LAYERS
+from ipu_core.ir.precision.said_rounding import split_words
 from ipu_core.train.arguments import Recompute, check_recompute
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
@@ -146,7 +147,7 @@ def parse_precisions(texts: list[str]) -> tuple[str, ...]:
     Raises:
         ValueError: no precision, or one that `Precision.parse` refuses.
     """
-    names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(name.strip() for text in texts for name in split_words(text, ",") if name.strip()))
     if not names:
         raise ValueError(f"no precision given, for example {','.join(PRECISIONS)}")
     for name in names:

@@ -206,8 +206,8 @@ def reference_of(precision: Precision) -> Precision:
     """Float32 throughout, operands of products too, with what is neither format nor rounding as it is."""
     # Other fields stay: unit scaling or scaled moments decide what is traced, which the reference shares.
     wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
-    rounding = Precision("").rounding
-    return replace(precision, name="float32", rules=(), rounding=rounding, scaling=None, promote=None, **wide)
+    plain: dict[str, Any] = {name: getattr(Precision(""), name) for name in ("rounding", "roundings", "rules")}
+    return replace(precision, name="float32", scaling=None, promote=None, **plain, **wide)
 
 
 def taken(loop: Any, batches: Batches, steps: int) -> list[Any]:

@@ -16,8 +16,11 @@ from ipu_core.frontends.emulation.linear import PRODUCTS
 from ipu_core.frontends.emulation.names import FAMILIES, HIDDEN, MOMENTS, MOVES, VIEW_NODES
 from ipu_core.frontends.torch.operations.call import in_order
 from ipu_core.ir.block import Array
+from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.precision.role_formats import PLAIN
+from ipu_core.ir.precision.role_formats import PLAIN, Rule
+from ipu_core.ir.precision.rules import ROUNDINGS
+from ipu_core.ir.run.rounded import round_once
 from ipu_core.placement.cuts import usual_group
 from lowprec import FloatFormat, Key, Rounding, as_key
 from lowprec import float32 as FLOAT32
@@ -178,20 +181,21 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         # autograd's last node of a parameter: what it adds up is the gradient sum
         if backward and self._node().endswith("AccumulateGrad"):
             role, family = "grad_weight", "gradient_sum"
-        fmt = self.precision.rule(role, family).output
+        rule = self.precision.rule(role, family)
+        fmt = rule.output
         own = self.precision.gradients if backward else self.precision.operands
         word = {"sub": "subtract", "mul": "multiply"}.get(name, name)
         plain = word in PLAIN and family == "elementwise"
-        rounding = self.precision.rounding_of(word if plain else name, [own], fmt)
+        rounding = rule.rounding or _finite(self.precision.rounding_of(word if plain else name, [own], fmt), fmt)
         if self._round(tensor, fmt, rounding):
             self.rounded[role] += 1
 
     def _round(self, tensor: Any, fmt: FloatFormat, rounding: Rounding) -> bool:
-        if fmt.contains(FLOAT32):
+        if fmt.contains(FLOAT32) and not isinstance(rounding, OwnRounding):
             return False
         array = tensor.detach().numpy()
         # in place: autograd may have saved the tensor already, and must see the rounded values
-        array[...] = lowprec.round(array, fmt, _finite(rounding, fmt), key=self.next_key())
+        array[...] = round_once(array, fmt, rounding, self.next_key())
         return True
 
     def next_key(self) -> Key:
@@ -237,7 +241,9 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
                 kept += [(state[name], field) for name, field in MOMENTS.items() if state.get(name) is not None]
         for tensor, field in kept:
             if tensor.dtype == self._torch.float32:
-                done = self._round(tensor, getattr(self.precision, field), self.precision.rounding)
+                fmt = getattr(self.precision, field)
+                how = self.precision.rounding_said(field) or _finite(self.precision.rounding, fmt)
+                done = self._round(tensor, fmt, how)
                 self.rounded["update"] += done
 
 
@@ -251,12 +257,13 @@ class _Product:
     def operand(self, tensor: Any) -> Array:
         """In the format of gradients or of other operands."""
         gradient = self._backward and self._emulation.is_gradient(tensor)
-        fmt = self._precision.gradients if gradient else self._precision.operands
+        field = "gradients" if gradient else "operands"
+        fmt, said = getattr(self._precision, field), self._precision.rounding_said(field)
         array = np.asarray(tensor.detach().numpy())
-        if fmt.contains(FLOAT32):
+        if fmt.contains(FLOAT32) and said is None:
             return array
-        rounding = _finite(self._precision.rounding_of("convert", [FLOAT32], fmt), fmt)
-        return np.asarray(lowprec.astype(array, fmt, rounding, key=self._emulation.next_key()))
+        rounding = said or _finite(self._precision.rounding_of("convert", [FLOAT32], fmt), fmt)
+        return round_once(array, fmt, rounding, self._emulation.next_key())
 
     def sums(self, role: str | None = None) -> dict[str, Any]:
         """The precision's partial sums and results."""
@@ -266,14 +273,25 @@ class _Product:
         formats = {self._precision.operands, self._precision.gradients if self._backward else self._precision.operands}
         # products of 8 bits are added 32 at a time only if both operands have them
         group = min(usual_group(fmt) for fmt in formats)
-        narrow = not (rule.output.contains(FLOAT32) and rule.accumulate.contains(FLOAT32))
-        rounding = replace(self._precision.rounding, overflow="ipu") if narrow else "nearest_even"
-        return {"accumulate": rule.accumulate, "out_format": rule.output, "rounding": rounding,
+        out = FLOAT32 if self._is_apart(rule) else rule.output
+        narrow = not (out.contains(FLOAT32) and rule.accumulate.contains(FLOAT32))
+        own = rule.partials or self._precision.rounding
+        ours = rule.accumulate.dtype is not None and own.overflow is None
+        rounding = (replace(own, overflow="ipu") if ours else own) if narrow else "nearest_even"
+        return {"accumulate": rule.accumulate, "out_format": out, "rounding": rounding,
                 "group": group, "key": self._emulation.next_key()}  # fmt: skip
+
+    def _is_apart(self, rule: Rule) -> bool:
+        """Whether a result is rounded once, from float32, as no tile does it."""
+        own = rule.rounding is not None or rule.partials is not None or rule.output.dtype is None
+        return own or self._precision.rounding not in ROUNDINGS.values()
 
     def tensor(self, array: Array) -> Any:
         """In float32."""
-        return self._emulation._torch.from_numpy(np.array(array, np.float32))
+        rule, made = self._precision.rule("forward", "matmul"), np.array(array, np.float32)
+        if self._is_apart(rule):
+            made = round_once(made, rule.output, rule.rounding or self._precision.rounding, self._emulation.next_key())
+        return self._emulation._torch.from_numpy(np.asarray(made, np.float32))
 
     def rounded(self, tensor: Any, family: str = "elementwise") -> Any:
         """In place."""
@@ -294,6 +312,8 @@ def _not_here(precision: Precision) -> dict[str, bool]:
 
 def _finite(rounding: Rounding, fmt: FloatFormat) -> Rounding:
     """A rounding on the machine, of a value that may be infinite as masks are, where the format has infinities."""
+    if fmt.dtype is None:
+        return rounding
     if not fmt.infinities:
         return replace(rounding, overflow="ipu")
     return replace(rounding, overflow="saturate", infinite_input="keep")

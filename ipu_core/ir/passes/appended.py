@@ -9,7 +9,7 @@ from typing import Any
 from ipu_core.ir.block import Atom, Equation, EquationArithmetic, Literal, Params, RecomputedPart, Var
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, Rounding
-from lowprec.values.rounding import NEAREST_EVEN
+from lowprec.values.rounding import NEAREST_EVEN, STOCHASTIC
 
 ON_ONE_TILE = 256  # elements; the maximum of more is found in stages, of which all but the last spread over the tiles
 
@@ -43,7 +43,8 @@ class Appended:
         out = Var(str(self.number), kind)
         family = OPS[op].family if family is None else family
         equation = Equation(
-            self.number, op, inputs, (out,), Params(params), role, family, parameter, EquationArithmetic(rounding),
+            self.number, op, inputs, (out,), Params(params), role, family, parameter,
+            EquationArithmetic(rounding, once=rounding not in (NEAREST_EVEN, STOCHASTIC)),
             checkpoint=checkpoint,
         )  # fmt: skip
         self.equations.append(equation)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ipu_core.ir.precision.said_rounding import read_rounding
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
 from lowprec.checks import expect, truth
 from lowprec.values.block_format import mxfp4_e2m1, mxfp8_e4m3, nvfp4
@@ -55,8 +56,8 @@ class OperandScaling:
         amax_history_len: steps that a "delayed" scale looks back on, the last one included.
         amax_compute_algo: whether it takes the "max" of them, or the "most_recent".
         scale_rule: of the blocks' scales (see `lowprec.to_blocks`); None: the format's first.
-        forward_rounding, backward_rounding: how activations and weights, and how cotangents are cast, "nearest" or
-            "stochastic"; None: as the precision rounds.
+        forward_rounding, backward_rounding: how activations and weights, and how cotangents are cast: "nearest",
+            "stochastic" or any other mode, such as "stochastic(bits=5)"; None: as the precision rounds.
         rotation: both operands of a product are rotated alike before they are cast, along the axis that is summed, in
             blocks (see `lowprec.hadamard`): "fixed" by Hadamard's matrix alone, "random" with signs that are drawn anew
             for every product and step; None: not.
@@ -64,7 +65,7 @@ class OperandScaling:
 
     Raises:
         TypeError: a format that is none, a number that is none.
-        ValueError: a format without a dtype; a name or number out of range.
+        ValueError: a format with values that float32 lacks; a name or number out of range.
     """
 
     forward: ElementFormat = float8_e4m3fn
@@ -101,8 +102,8 @@ class OperandScaling:
         if self.amax_compute_algo not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {' or '.join(ALGORITHMS)}, not {self.amax_compute_algo!r}")
         for name in ("forward_rounding", "backward_rounding"):
-            if getattr(self, name) not in (None, "nearest", "stochastic"):
-                raise ValueError(f"{name} is nearest or stochastic, not {getattr(self, name)!r}")
+            if (said := getattr(self, name)) is not None:
+                read_rounding(said)
         self._check_rotation()
         for name in ("forward_scale", "backward_scale"):
             scale = getattr(self, name)
@@ -130,8 +131,8 @@ class OperandScaling:
                 raise ValueError(f"scale_rule of {fmt.name} is {', '.join(fmt.scale_rules)}, not {self.scale_rule!r}")
         elif not isinstance(fmt, FloatFormat):
             raise TypeError(f"{name} must be a FloatFormat or BlockFormat such as lowprec.float8_e5m2, not {fmt!r}")
-        elif fmt.dtype is None or not float32.contains(fmt):
-            raise ValueError(f"{name} cannot be {fmt.name}: it has no storage dtype, or values that float32 lacks")
+        elif not float32.contains(fmt):
+            raise ValueError(f"{name} cannot be {fmt.name}: it has values that float32 lacks")
 
     @property
     def scales_tensors(self) -> bool:

@@ -122,7 +122,9 @@ class Precision(RoleFormats):
         names = [f.name for f in fields(self)[1:]]
         if unknown := changes.keys() - set(names):
             raise TypeError(f"a precision has no field {min(unknown)!r} to change; there are {', '.join(names)}")
-        new = replace(self, name="", **changes)
+        # A format that is changed alone is rounded as all is, as in a text.
+        kept = {field: how for field, how in self.roundings if field not in changes}
+        new = replace(self, name="", **{"roundings": kept, **changes})
         return replace(new, name=text if _says(text := str(new), new) else f"changed {self.name}")
 
     def with_rules(self, rules: str | PrecisionRule | Sequence[str | PrecisionRule]) -> Precision:

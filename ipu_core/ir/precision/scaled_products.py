@@ -17,10 +17,11 @@ from ipu_core.ir.precision.amax_scales import STATE, extended, scale_of
 from ipu_core.ir.precision.operand_scaling import ElementFormat, OperandScaling
 from ipu_core.ir.precision.role_formats import RoleFormats, may_be_cast
 from ipu_core.ir.precision.rotated_operands import Rotations
+from ipu_core.ir.precision.said_rounding import read_rounding
 from ipu_core.ir.regions import Loop
-from lowprec import BlockFormat, FloatFormat, Rounding
+from lowprec import BlockFormat, FloatFormat, Rounding, block_formats
 from lowprec import float32 as FLOAT32
-from lowprec.values.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.values.rounding import NEAREST_EVEN
 
 BACKWARD = ("grad_input", "grad_weight")
 SCALED = "scaling"
@@ -249,7 +250,9 @@ class _ScaledProducts(Appended):
         if not _is_one(scale):
             values = self.emit("multiply", var, scale, fmt=FLOAT32, **about)
         rule = self.scaling.scale_rule or fmt.scale_rules[0]
-        named: dict[str, Any] = {"format": fmt.name, "axis": axis, "rule": rule}
+        # A format of one's own has no name that `to_blocks` knows.
+        format_ = fmt.name if block_formats.get(fmt.name) == fmt else fmt
+        named: dict[str, Any] = {"format": format_, "axis": axis, "rule": rule}
         return self.emit("to_blocks", values, fmt=FLOAT32, rounding=rounding, **named, **about)
 
     def _about_cast(self, var: Var, product: Equation) -> dict[str, Any]:
@@ -269,7 +272,7 @@ class _ScaledProducts(Appended):
         scaling = self.scaling
         said = scaling.backward_rounding if self._is_backward(var) else scaling.forward_rounding
         if said is not None:
-            return STOCHASTIC if said == "stochastic" else NEAREST_EVEN
+            return read_rounding(said)
         return self.own.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
 
     def _scale(self, root: Var, fmt: ElementFormat, product: Equation) -> Atom:

@@ -15,7 +15,7 @@ import numpy as np
 from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.own_rounding import OwnRounding
-from lowprec import FloatFormat, Key, astype
+from lowprec import FloatFormat, Key, Rounding, astype
 from lowprec import float32 as FLOAT32
 from lowprec import round as rounded_values
 from lowprec.values.rounding import NEAREST_EVEN
@@ -33,6 +33,27 @@ def is_rounded_apart(equation: Equation) -> bool:
     formats = [x.type.format if isinstance(x, Var) else None for x in equation.inputs]
     exact = OPS[equation.op].exact and OPS[equation.op].kind != "mask"  # 1 need not be a number of the format
     return not (exact and all(isinstance(x, FloatFormat) and fmt.contains(x) for x in formats))
+
+
+def round_once(
+    wide: Array, fmt: FloatFormat, rounding: Rounding, key: Key | None, out: Array | None = None
+) -> Array:  # fmt: skip
+    """float32 values in a format: in its dtype, or as float32 where it has none.
+
+    Args:
+        wide: float32.
+        fmt, rounding: the format, and how.
+        key: of stochastic modes.
+        out: where they go; None: into an array of their own.
+    """
+    own_key = key if rounding.stochastic else None
+    if isinstance(rounding, OwnRounding):
+        result = rounding.called(wide, fmt, own_key)
+        if out is not None:
+            np.copyto(out, result)
+        return result
+    make = rounded_values if fmt.dtype is None else astype
+    return np.asarray(make(wide, fmt, rounding, key=own_key, out=out))
 
 
 def in_float32(equation: Equation) -> Equation:
@@ -55,16 +76,9 @@ def rounded(equation: Equation, wide: Array, key: Key | None, out: Array | None 
         key: of the equation in this step.
         out: where it goes, which may be `wide` where both are float32; None: into an array of its own.
     """
-    fmt, rounding = equation.output.type.format, equation.arithmetic.rounding
+    fmt = equation.output.type.format
     assert isinstance(fmt, FloatFormat)
-    own_key = key if rounding.stochastic else None
-    if isinstance(rounding, OwnRounding):
-        result = rounding.called(wide, fmt, own_key)
-        if out is not None:
-            np.copyto(out, result)
-        return result
-    make = rounded_values if fmt.dtype is None else astype
-    return np.asarray(make(wide, fmt, rounding, key=own_key, out=out))
+    return round_once(wide, fmt, equation.arithmetic.rounding, key, out)
 
 
 def then_rounded(
