@@ -74,12 +74,12 @@ def _back(fmt: Any, how: Rounding, gradient: Gradient, seed: int, x: Any, dy: An
 
 @functools.cache
 def _autograd_function() -> Any:
-    torch = optional("torch", extra="torch")
+    function: Any = optional("torch", extra="torch").autograd.Function
 
     def rounded(x: Any, fmt: Any, how: Rounding, seed: int) -> Any:
         return round_values(x.detach().contiguous(), fmt, how, key=seed)
 
-    class Quantize(torch.autograd.Function):  # type: ignore[misc]  # torch may not be there
+    class Quantize(function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, x: Any, fmt: Any, how: Rounding, gradient: Gradient, seed: int) -> Any:
             ctx.how = fmt, how, gradient, seed
@@ -89,7 +89,8 @@ def _autograd_function() -> Any:
         @staticmethod
         def backward(ctx: Any, dy: Any) -> Any:
             x = ctx.saved_tensors[0] if ctx.saved_tensors else None
-            return (_back(*ctx.how, x, dy, rounded), None, None, None, None)
+            fmt, how, gradient, seed = ctx.how
+            return (_back(fmt, how, gradient, seed, x, dy, rounded), None, None, None, None)
 
     return Quantize
 

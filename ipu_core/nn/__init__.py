@@ -83,16 +83,16 @@ from ipu_core.nn.rotations import hadamard
 from ipu_core.nn.rounding import OwnRounding, quantize, round
 
 __all__ = [
-    "OwnRounding", "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "causal_mask",
-    "checkpoint",
-    "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy", "cross_entropy_rows", "dropout",
-    "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "hadamard",
-    "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log",
-    "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean",
-    "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention", "name_scope", "normal", "one_hot",
-    "padding_mask", "quantize", "reduce_max", "reduce_sum", "relu", "reshape", "reversible", "rms_norm",
-    "rotary_embedding", "round", "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus",
-    "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
+    "OwnRounding", "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits",
+    "causal_mask", "checkpoint", "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy",
+    "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm",
+    "gru", "gru_cell", "hadamard", "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal",
+    "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul",
+    "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention",
+    "name_scope", "normal", "one_hot", "padding_mask", "quantize", "reduce_max", "reduce_sum", "relu", "reshape",
+    "reversible", "rms_norm", "rotary_embedding", "round", "rsqrt", "scale", "scan", "segment_mask", "sigmoid",
+    "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh",
+    "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def round(
         return rounded(x, wanted, how)
     if isinstance(how, OwnRounding):
         return how.called(np.asarray(x, np.float32), wanted, None if key is None else as_key(key))
-    return rounded_values(x, wanted, how, key=key)  # type: ignore[no-any-return]
+    return rounded_values(x, wanted, how, key=key)
 
 
 def quantize(
@@ -81,7 +81,9 @@ def quantize(
         TypeError, ValueError: as `round`; another gradient.
     """
     if gradient != STRAIGHT_THROUGH and gradient != ROUNDED and not callable(gradient):
-        raise ValueError(f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}")
+        raise ValueError(
+            f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}"
+        )
     if not isinstance(x, Traced) or gradient == STRAIGHT_THROUGH:
         return round(x, fmt, rounding, key=key, **policies)
     round(x, fmt, rounding, key=key, **policies)  # refuses what it refuses, before anything is traced apart
@@ -92,4 +94,4 @@ def quantize(
     def backward(kept: Any, dy: Any) -> Any:
         return (gradient(kept, dy) if callable(gradient) else round(dy, fmt, rounding, **policies),)
 
-    return custom_gradient(forward, backward)(x)  # type: ignore[no-any-return]
+    return custom_gradient(forward, backward)(x)

@@ -134,7 +134,8 @@ def _by_other_name(spec: str) -> FloatFormat:
     raise ValueError(
         f"unknown format {spec!r}{': did you mean ' + ' or '.join(near) + '?' if near else ''}; known are "
         f"{', '.join(formats)}, short names such as fp16, bf16, half, e4m3, f143, any eXmY of X exponent and Y "
-        "mantissa bits (eXmYieee, eXmYfinite), fixed16_8, names of P3109 such as binary8p3se, or a FloatFormat of your own"
+        "mantissa bits (eXmYieee, eXmYfinite), fixed16_8, names of P3109 such as binary8p3se, or a FloatFormat of "
+        "your own"
     )
 
 

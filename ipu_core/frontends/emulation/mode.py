@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import lowprec
 from ipu_core.errors import NotCovered
 from ipu_core.frontends.emulation.linear import PRODUCTS
 from ipu_core.frontends.emulation.names import FAMILIES, HIDDEN, MOMENTS, MOVES, VIEW_NODES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -122,16 +122,21 @@ class RoleFormats:
 
     def _sorted_roundings(self) -> tuple[tuple[str, Rounding], ...]:
         """The roundings of single fields, in the order of these."""
-        if not isinstance(self.roundings, Mapping | Sequence) or isinstance(self.roundings, str):
-            raise TypeError(f"roundings must be a mapping from a field to a lowprec.Rounding, not {self.roundings!r}")
-        said = dict(self.roundings)
+        try:
+            said = dict(self.roundings)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"roundings must be by field, {{'weights': Rounding(...)}}, not {self.roundings!r}"
+            ) from None
         for field, rounding in said.items():
             if field not in FORMATS:
                 raise ValueError(f"roundings are of {', '.join(FORMATS)}, not of {field!r}")
             if not isinstance(rounding, Rounding):
                 raise TypeError(f"the rounding of {field} must be a lowprec.Rounding, not {rounding!r}")
             if getattr(self, field).contains(FLOAT32) and not isinstance(rounding, OwnRounding):
-                raise ValueError(f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing")
+                raise ValueError(
+                    f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing"
+                )
         return tuple((field, said[field]) for field in FORMATS if field in said)
 
     def _check_sums(self) -> None:
@@ -198,10 +203,13 @@ class RoleFormats:
         parts += [as_rounded(rule.field, rule.value).format for rule in self.rules if rule.field in FORMATS]
         if odd := [fmt.name for fmt in parts if fmt.dtype is None]:
             return odd[0]
-        said = [rule.value.rounding for rule in self.rules if isinstance(rule.value, RoundedFormat)]
-        ruled = [rule.value for rule in self.rules if isinstance(rule.value, Rounding)]
-        how = [*dict(self.roundings).values(), *said, *(x for x in (self.rounding, *ruled) if x not in ROUNDINGS.values())]
-        return written(how[0]) if how and how[0] is not None else None
+        ruled = [rule.value for rule in self.rules]
+        said: list[Rounding | None] = [*dict(self.roundings).values()]
+        said += [value.rounding for value in ruled if isinstance(value, RoundedFormat)]
+        everywhere = (self.rounding, *(value for value in ruled if isinstance(value, Rounding)))
+        said += [how for how in everywhere if how not in ROUNDINGS.values()]
+        found = next((how for how in said if how is not None), None)
+        return None if found is None else written(found)
 
     @property
     def stochastic(self) -> bool:

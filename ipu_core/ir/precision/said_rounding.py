@@ -43,13 +43,13 @@ def read_rounding(text: str) -> Rounding:
     modes = ("nearest", *MODES, *FEW_BIT_MODES)
     if found is None or mode not in modes:
         raise ValueError(f"unknown rounding {text!r}; there are {', '.join(modes)}, such as stochastic(bits=5,flush)")
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"mode": mode}
     for word in [] if said is None else said.split(","):
         field, value = _option(word.strip(), text)
         if field in given:
             raise ValueError(f"{text!r} says {field} twice")
         given[field] = value
-    rounding = Rounding("nearest_even" if mode == "nearest" else mode, **given)
+    rounding = Rounding(**given)
     if "random_bits" in given and not rounding.stochastic:
         raise ValueError(f"{text!r}: {mode} draws no random bits")
     return rounding

@@ -195,3 +195,30 @@ def test_other_types_are_left_alone() -> None:
         product = a @ a
     assert torch.equal(product, a @ a)
     assert not emulation.products
+
+
+def test_any_format_and_rounding_of_a_role() -> None:
+    x, w = torch.randn(5, 40), torch.randn(40, 7, requires_grad=True)
+    seed = torch.randn(5, 7)
+    with emulate("fp32.32/operands=e5m3@toward_zero/gradients=fixed16_8/output=e6m5@odd/partials=e8m9"):
+        y = x @ w
+        y.backward(seed)
+    narrow = [lowprec.round(tensor.detach().numpy(), "e5m3", "toward_zero") for tensor in (x, w)]
+    wide = lowprec.matmul(*narrow, accumulate="e8m9", group=16, out_format="float32")
+    np.testing.assert_array_equal(y.detach().numpy(), lowprec.round(wide, "e6m5", "odd"))
+    wide = lowprec.matmul(narrow[0].T, lowprec.round(seed.numpy(), "fixed16_8"), accumulate="e8m9", group=16,
+                          out_format="float32")  # fmt: skip
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), lowprec.round(wide, "e6m5", "odd"))
+
+
+def test_weights_and_moments_in_formats_without_a_dtype() -> None:
+    module = nn.Linear(6, 8)
+    optimizer = torch.optim.Adam(module.parameters(), 0.01)
+    with emulate("fp32.32/weights=e8m5@stochastic(bits=5)/moments=e8m3"):
+        module(torch.randn(4, 6)).square().mean().backward()
+        optimizer.step()
+    for parameter in module.parameters():
+        assert on_grid(parameter, "e8m5")
+        assert not on_grid(parameter, "e8m4")
+        assert on_grid(optimizer.state[parameter]["exp_avg"], "e8m3")

@@ -26,8 +26,8 @@ BATCH = RNG.standard_normal((5, 3)).astype(np.float32), RNG.standard_normal((5, 
 RATE = np.float32(0.25)
 
 ROUNDINGS = st.sampled_from(
-    ["nearest", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic", "stochastic(bits=5)", "nearest(flush)",
-     "stochastic(bits=24,flush)", "stochastic_half(bits=3)", "stochastic_even(bits=4)", "down(flush)"]
+    ["nearest", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic", "stochastic(bits=5)",
+     "nearest(flush)", "stochastic(bits=24,flush)", "stochastic_half(bits=3)", "stochastic_even(bits=4)", "down(flush)"]
 )  # fmt: skip
 SUMS = st.sampled_from(["nearest", "nearest_away", "toward_zero", "odd", "stochastic", "stochastic(bits=7)"])
 WIDTHS = st.builds("e{}m{}ieee".format, st.integers(4, 8), st.integers(1, 22))
