@@ -199,7 +199,7 @@ class RoleFormats:
     @property
     def of_no_machine(self) -> str | None:
         """A format without a storage dtype, or a rounding that no tile has, in words; None: it has neither."""
-        parts = [getattr(self, field) for field in FORMATS]
+        parts: list[FloatFormat] = [getattr(self, field) for field in FORMATS]
         parts += [as_rounded(rule.field, rule.value).format for rule in self.rules if rule.field in FORMATS]
         if odd := [fmt.name for fmt in parts if fmt.dtype is None]:
             return odd[0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from ipu_core import Adam, NotFinite, Precision, Sgd, TrainLoop, UnsupportedByTarget, nn
+from ipu_core import Adam, NotFinite, Precision, Predictor, Sgd, TrainLoop, UnsupportedByTarget, nn
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.said_rounding import read_format, read_rounding, written
 from ipu_core.ir.run.evaluate import evaluate_flat
@@ -184,3 +184,30 @@ def test_what_would_do_nothing_or_cannot_be_done_is_refused(spec: str, says: str
 def test_no_tile_has_such_formats_and_roundings(spec: str) -> None:
     with pytest.raises(UnsupportedByTarget, match="has no unit; the direct engine"):
         TrainLoop(loss, PARAMS, BATCH, precision=spec, optimizer=Adam(0.1))
+
+
+@pytest.mark.parametrize("spec, mode", [
+    ("fp32.32/stochastic/operands=e5m3", "stochastic"), ("fp16.16/down", "down"),
+    ("fp16.16/stochastic", "nearest_even"),
+])  # fmt: skip
+def test_plain_additions_round_as_all_does_but_in_the_machine_s_own_halves(spec: str, mode: str) -> None:
+    def with_bias(params: Any, batch: Any) -> Any:
+        return (nn.relu(nn.relu(batch[0] @ params["w1"]) + params["b"]) @ params["w2"]).sum()
+
+    params = {**PARAMS, "b": np.ones(4, np.float32)}
+    loop = TrainLoop(with_bias, params, BATCH, precision=spec, optimizer=Sgd(0.1), engine="direct")
+    (added,) = (e for e in equations_of(loop.block) if (e.op, e.role) == ("add", "forward"))
+    assert added.arithmetic.rounding.mode == mode
+
+
+def test_a_format_that_is_said_again_is_rounded_as_all_is() -> None:
+    assert not Precision.parse("fp32.32/weights=e5m3@odd/weights=e5m4").roundings
+    assert not Precision.parse("fp32.32/weights=e5m3@odd").changed(weights=as_format("e5m4")).roundings
+    assert Precision.parse("fp32.32/weights=e5m3@odd/moments=e8m3").roundings == (("weights", Rounding("odd")),)
+
+
+def test_no_tile_holds_weights_in_such_a_format() -> None:
+    with pytest.raises(UnsupportedByTarget, match=r"w1 is e8m5, for which gc200 has no unit"):
+        Predictor(
+            lambda params, x: x @ params["w1"], PARAMS, BATCH[0], precision="fp32.32/weights=e8m5", engine="tiles"
+        )
