@@ -89,6 +89,8 @@ if TYPE_CHECKING:
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.ir.verify import InvalidBlock
     from ipu_core.study.compare import compare
+    from ipu_core.study.sweep import sweep
+    from ipu_core.study.swept import Sweep
     from ipu_core.study.recompute_curve import RecomputeCurve, recompute_curve
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
@@ -163,6 +165,7 @@ __all__ = [
     "Sgd",
     "Static",
     "StreamCopy",
+    "Sweep",
     "Switch",
     "Sync",
     "Target",
@@ -197,6 +200,7 @@ __all__ = [
     "poptorch",
     "recompute_curve",
     "sensitivity",
+    "sweep",
     "trace",
     "unit_scale",
     "value_and_grad",
@@ -247,6 +251,8 @@ _find = lazy_names(
         "study": "",
         "diagnose.blame": "Blame Sensitivity blame cheapest sensitivity",
         "study.compare": "compare",
+        "study.sweep": "sweep",
+        "study.swept": "Sweep",
         "study.recompute_curve": "RecomputeCurve recompute_curve",
         "chip.target": "Target",
         "train": "",

@@ -11,11 +11,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from ipu_core.diagnose.watch import Watch
+from ipu_core.ir.block import Block
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
-from ipu_core.study.point import Evaluate, Problem, Recipe, run_point
+from ipu_core.study.point import Evaluate, Problem, Recipe, ideal_step, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import check_count
@@ -128,10 +129,10 @@ def compare(
         work=partial(_train, problem, recipe), precisions=names, seeds=tuple(range(seeds)), rehearsed=True,
     )  # fmt: skip
     place = None if folder is None else Path(folder)
-    made, _ = drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=_say)
+    made, _ = drive(job, folder=place, crew=executor or 1, threads=threads, watch=looks, say=said)
     # Said, not raised: the points are trained, and this file is made again by the same call.
     for name, why in made.unwritten.items():
-        _say(f"{name} could not be written: {why}")
+        said(f"{name} could not be written: {why}")
     return made
 
 
@@ -158,7 +159,8 @@ def _looks(watch: Watch | int | None) -> Watch | None:
     return looks
 
 
-def _say(line: str) -> None:
+def said(line: str) -> None:
+    """Prints a line for whoever waits."""
     # Results go to standard output; a path may hold bytes that are no UTF-8.
     print(encodable(line), file=sys.stderr, flush=True)
 
@@ -193,6 +195,14 @@ def _listed(batches: Iterable[Any]) -> list[Any]:
             f"or Samples of a data set, not {shown(batches)}"
         )
     return list(batches)
+
+
+def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any) -> Block:
+    """The step of a comparison before a precision is applied; arguments as of `compare`."""
+    make, carried = (value if callable(value) else partial(_same, value) for value in (params, state))
+    given = batches if callable(batches) else _listed(batches)
+    problem = Problem(loss, make, _by_seed(given), state=None if state is None else carried)
+    return ideal_step(problem, training)
 
 
 def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:

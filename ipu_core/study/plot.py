@@ -119,7 +119,7 @@ def _losses(axes: "Axes", groups: Groups) -> None:
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= last])
     axes.set_xlabel("training step")
     axes.set_title("training loss (running mean; band: all seeds)", loc="left", fontsize=10, color=GREY)
-    _plain(axes)
+    plain(axes)
     _label_ends(axes, ends)
 
 
@@ -201,12 +201,13 @@ def _dots(axes: "Axes", groups: Groups, field: str, title: str, show: Callable[[
     else:
         axes.margins(x=0.08)
     axes.set_title(title, loc="left", fontsize=10, color=GREY, parse_math=False)
-    _plain(axes)
+    plain(axes)
     axes.tick_params(axis="y", labelsize=8.5 if max(map(len, names)) < 28 else 6.5)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
 
 
-def _plain(axes: "Axes") -> None:
+def plain(axes: "Axes") -> None:
+    """Axes without a box, on a faint grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#b0b0b0")
     axes.tick_params(which="both", colors=GREY, labelsize=8.5)

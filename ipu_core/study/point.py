@@ -160,7 +160,7 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
     # The direct engine models no memory that could be too small.
     if problem.shapes is None or recipe.execution.engine != "tiles":
         return
-    ideal, target = _ideal_step(problem, recipe.training), recipe.execution.target
+    ideal, target = ideal_step(problem, recipe.training), recipe.execution.target
     for name in precisions:
         check_room(scheduled(Precision.parse(name).apply(ideal), target), target)
 
@@ -170,7 +170,7 @@ def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:
 
     Orders that nobody stated stand with the version of their rule, as "rule".
     """
-    ideal, stated = _ideal_step(problem, training), training.accumulations
+    ideal, stated = ideal_step(problem, training), training.accumulations
     # Before a precision: the order of a sum depends on its size, and all points share it.
     orders = choose_accumulations(ideal, training.rule) if stated is None else stated
     named = {
@@ -181,7 +181,7 @@ def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:
     return {"rule": training.order, **named} if stated is None else named
 
 
-def _ideal_step(problem: Problem, training: Training) -> Block:
+def ideal_step(problem: Problem, training: Training) -> Block:
     """The step before a precision is applied, traced without making the parameters if their shapes are known."""
     params = problem.params(0) if problem.shapes is None else problem.shapes
     return step_block(

@@ -1,0 +1,170 @@
+"""The axes of a sweep: what each value of one sets, ranges such as "e8m10 ... e8m1", and the points of a search."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.train.options import Training
+from lowprec.checks import shown
+
+RATE, GROUP, MODE, BASE = "lr", "group", "rounding", "precision"
+RECIPE = (RATE, GROUP, *(f.name for f in fields(Training) if f.name not in ("precision", "accumulations")))
+"""Axes whose values are of the training, not of its precision: the rate, the products of a group, and its fields."""
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that a sweep varies.
+
+    Attributes:
+        name: a field of `Precision` ("weights", "moments", "every"), or several joined by "+"; "rounding"; a rule's
+            left side ("layers.0:weights"); "precision" (whole ones); or one of `RECIPE`.
+        values: in their order, the widest first where a search goes from wide to narrow.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+    @property
+    def of_recipe(self) -> bool:
+        """Whether its values are of the training, not of its precision."""
+        return self.name in RECIPE
+
+    def words(self, value: Any) -> list[str]:
+        """The words of a precision's name that a value of it adds."""
+        if self.name == MODE:
+            return [str(value)]
+        return [f"{field}={value}" for field in self.name.split("+")]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one combination of values sets.
+
+    Attributes:
+        values: of each axis, by name; those that are missing are as in the base.
+        precision: the whole name.
+        recipe: changes of the training, by axis.
+    """
+
+    values: Mapping[str, Any]
+    precision: str
+    recipe: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def is_line(self) -> bool:
+        """Whether its precision is the base's."""
+        return all(name in RECIPE for name in self.values)
+
+    @property
+    def label(self) -> str:
+        """What it sets, in words; "" for the base."""
+        return ", ".join(f"{name} {label(value)}" for name, value in self.values.items())
+
+
+def label(value: Any) -> str:
+    """A value of an axis, as it stands in a table."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def axes_of(given: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """Axes by name, each a list of values or ranges, or one text.
+
+    Raises:
+        TypeError: no mapping.
+        ValueError: an axis without values, or a range that is none.
+    """
+    if not isinstance(given, Mapping) or not given:
+        example = "{'weights': 'e8m10 ... e8m1', 'lr': [0.01, 0.001]}"
+        raise TypeError(
+            f"axes must be a mapping from what is varied to its values, such as {example}, not {shown(given)}"
+        )
+    return tuple(Axis(str(name), _values(str(name), values)) for name, values in given.items())
+
+
+def _values(name: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        given = [given]
+    values = [value for each in given for value in (expand(each) if isinstance(each, str) else [each])]
+    if not values:
+        raise ValueError(f"the axis {name!r} has no values")
+    return tuple(dict.fromkeys(values))
+
+
+def expand(text: str) -> list[str]:
+    """The values of "A ... B", whose texts differ in one whole number; any other text is a value.
+
+    Raises:
+        ValueError: the two differ in more, or in nothing.
+    """
+    ends = [part.strip() for part in text.split("...")]
+    if len(ends) == 1:
+        return [text.strip()]
+    first, last = (_NUMBER.findall(end) for end in ends[:2])
+    frame = {_NUMBER.sub("#", end) for end in ends}
+    places = [i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b]
+    if len(ends) != 2 or len(frame) != 1 or len(places) != 1:
+        raise ValueError(f"{text!r} is no range: write 'e8m10 ... e8m1', two texts that differ in one whole number")
+    begin, end, step = (
+        int(first[places[0]]),
+        int(last[places[0]]),
+        1 if int(last[places[0]]) > int(first[places[0]]) else -1,
+    )
+    parts = _NUMBER.split(ends[0])
+    made = []
+    for number in range(begin, end + step, step):
+        numbers = [*first[: places[0]], str(number), *first[places[0] + 1 :]]
+        made.append("".join(a + b for a, b in itertools.zip_longest(parts, numbers, fillvalue="")))
+    return made
+
+
+def setting(base: str, axes: Sequence[Axis], values: Mapping[str, Any]) -> Setting:
+    """What values of some axes set on top of a base.
+
+    Raises:
+        ValueError: the precision is none.
+    """
+    words, recipe = [base], list[tuple[str, Any]]()
+    for axis in axes:
+        if axis.name not in values:
+            continue
+        value = values[axis.name]
+        if axis.of_recipe:
+            recipe.append((axis.name, value))
+        elif axis.name == BASE:
+            words[0] = str(value)
+        else:
+            words += axis.words(value)
+    name = "/".join(words)
+    Precision.parse(name)
+    return Setting(dict(values), name, tuple(recipe))
+
+
+def grid(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """Every combination, the last axis fastest."""
+    names = [axis.name for axis in axes]
+    return [dict(zip(names, each, strict=True)) for each in itertools.product(*(axis.values for axis in axes))]
+
+
+def drawn(axes: Sequence[Axis], points: int) -> list[dict[str, Any]]:
+    """So many combinations, drawn without repetition, the same every time; with more points, more of them.
+
+    Raises:
+        ValueError: fewer than one.
+    """
+    every = grid(axes)
+    # A permutation's beginning: a later call with more points has those of an earlier one.
+    random.Random(0).shuffle(every)
+    return every[:points]
+
+
+def one_by_one(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """Every value of each axis alone, the others as in the base."""
+    return [{axis.name: value} for axis in axes for value in axis.values]

@@ -1,0 +1,187 @@
+"""Trains one loss over axes of formats, roundings, rates and groups, with seeds: a grid, draws of it, or a bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.study.axes import GROUP, RATE, Axis, Setting, axes_of, drawn, grid, label, one_by_one, setting
+from ipu_core.study.compare import compare, said, step_of
+from ipu_core.study.point import Evaluate
+from ipu_core.study.rows import write_csv
+from ipu_core.study.settings import check_count, usual_engine
+from ipu_core.study.swept import Sweep
+from ipu_core.train.arguments import is_real
+from ipu_core.train.keywords import SharedOptions, takes
+from ipu_core.train.options import Execution, Training, options_of
+from lowprec.checks import shown
+
+SEARCHES = ("grid", "each", "random", "bisect")
+
+
+@takes(SharedOptions, Training, Execution)
+def sweep(
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    batches: Iterable[Any] | Callable[[int, int], Any],
+    axes: Mapping[str, Any],
+    *,
+    steps: int,
+    base: str = "fp32.32",
+    seeds: int = 3,
+    search: str = "grid",
+    points: int | None = None,
+    within: float = 0.02,
+    by: str = "final_loss",
+    evaluate: Evaluate | None = None,
+    training: Training | None = None,
+    execution: Execution | None = None,
+    model_state: Any = None,
+    folder: str | Path | None = None,
+    on_nonfinite: str = "warn",
+    executor: Executor | None = None,
+    threads: int = 1,
+    title: str = "",
+    **options: Unpack[SharedOptions],
+) -> Sweep:
+    """Trains a loss function of your own at every point of some axes, and beside them in a base precision.
+
+        sweep(loss, params, batches, {"weights": "e8m10 ... e8m1", "operands": ["e5m10 ... e5m2", "e4m3finite"]},
+              search="each", optimizer=Adam(0.01), steps=500, folder="bits")
+
+    Args:
+        loss, params, batches, steps, evaluate, training, execution, model_state, on_nonfinite, executor, threads, title:
+            As of `compare`.
+        axes: What is varied -> its values. A field of `Precision` ("weights", "operands", "moments", "every", several
+            joined by "+"), "rounding", a rule's left side ("layers.0:weights") or "precision" (whole ones): texts, among
+            them ranges "e8m10 ... e8m1" of two texts that differ in one whole number. "lr": rates. "group": products
+            that are added before a partial sum is rounded, of every sum. Or a field of `Training` ("loss_scale",
+            "optimizer", "micro_batches"): its values.
+        base: The precision that the values are set on top of; it is trained itself, as the line to compare with.
+        seeds: How many: 0, 1, 2, ...
+        search: "grid": every combination. "each": every value of one axis, the others as in the base, axis after axis.
+            "random": so many `points` of the grid, drawn without repetition. "bisect": of each axis, the others as in
+            the base, the last value (the first being the widest) that still trains within `within` of the base, by
+            halving, which asks that what trains is not followed by what does not and then by what does.
+        points: Of a random search.
+        within: Of the base's mean, for a bisection: 0.02 is 2 %.
+        by: What decides: "final_loss" or a measure of `evaluate`, of which those that end in "accuracy" or "share" are
+            better where larger.
+        folder: Where each point is kept as soon as it is finished, as of `compare`: after Ctrl-C or a kill the same
+            call goes on, a call with more values or seeds trains those that are missing, and another loss, batches or
+            optimizer is refused. sweep.csv and sweep.png are written there.
+        **options: As of `compare`; without an engine the tiles are taken where they have units for every format, else
+            the direct engine, which is said.
+
+    Raises:
+        ValueError: no such search, axis, value or measure; what `compare` refuses.
+        TypeError: an argument of another kind.
+        OtherStudy: the folder holds another study.
+    """
+    every, spaced = axes_of(axes), {"steps": steps, "seeds": seeds}
+    for name, count in spaced.items():
+        check_count(name, count)
+    if search not in SEARCHES:
+        raise ValueError(f"search is {', '.join(SEARCHES)}, not {shown(search)}")
+    if (search == "random") != (points is not None):
+        raise ValueError("points is how many of the grid are drawn: it stands beside search='random', and only there")
+    if not is_real(within) or within <= 0:
+        raise ValueError(f"within must be a positive share of the base's loss, not {shown(within)}")
+    start = setting(base, (), {})
+    first = {"grid": grid, "each": one_by_one, "bisect": one_by_one}.get(search)
+    chosen = first(every) if first else drawn(every, check_count("points", points))  # type: ignore[arg-type]
+    asked = [setting(base, every, values) for values in chosen]
+    # The base under each training that is varied: what a setting is compared with.
+    lines = [setting(base, every, dict(recipe)) for recipe in dict.fromkeys(each.recipe for each in asked)]
+    settings = [*{each.label: each for each in (start, *lines, *asked)}.values()]
+    if training is None and execution is None and "engine" not in options:
+        engine, why = usual_engine(
+            options_of(precision=base, **options)[1].target, [each.precision for each in settings]
+        )
+        options["engine"] = engine
+        if why is not None:
+            said(f"{why}; so this sweep is trained on the direct engine: the same bits, no cycles and no memory\n")
+    training, execution = _values(training, execution, base, options)
+    made = Sweep(title or getattr(loss, "__name__", "sweep"), every, start, settings, by, within, search)
+
+    def train(wanted: Sequence[Setting]) -> None:
+        """Adds the studies of some settings to what is made."""
+        recipes = dict.fromkeys(each.recipe for each in wanted)
+        for recipe in recipes:
+            own = dict.fromkeys(each.precision for each in wanted if each.recipe == recipe)
+            study = compare(
+                loss, params, batches, list(own), steps=steps, seeds=seeds, evaluate=evaluate,
+                training=_with(training, recipe, loss, params, batches, model_state), execution=execution,
+                model_state=model_state, folder=None if folder is None else Path(folder) / _place(recipe),
+                on_nonfinite=on_nonfinite, executor=executor, threads=threads,
+                title=", ".join([made.title, *(f"{name} {label(value)}" for name, value in recipe)]),
+            )  # fmt: skip
+            made.take(recipe, study)
+
+    if search == "bisect":
+        made.settings = [start]
+        train([start])
+        for axis in every:
+            _bisect(made, axis, base, train)
+    else:
+        train(settings)
+    if folder is not None and made.rows():
+        write_csv(made.rows(), Path(folder) / "sweep.csv")
+        made.picture_to(Path(folder) / "sweep.png")
+    return made
+
+
+def _bisect(made: Sweep, axis: Axis, base: str, train: Callable[[Sequence[Setting]], None]) -> None:
+    """Trains values of an axis until the last that trains is known; the widest and the narrowest come first."""
+    settings = [setting(base, (axis,), {axis.name: value}) for value in axis.values]
+
+    def works(number: int) -> bool:
+        if settings[number] not in made.settings:
+            made.settings.append(settings[number])
+            train([settings[number]])
+        return made.trains(settings[number])
+
+    low, high = 0, len(settings) - 1
+    if not works(low):
+        made.fewest[axis.name] = None
+        return
+    if works(high):
+        low = high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if works(middle) else (low, middle)
+    made.fewest[axis.name] = axis.values[low]
+
+
+def _values(
+    training: Training | None, execution: Execution | None, base: str, options: SharedOptions
+) -> tuple[Training, Execution]:
+    if training is None:
+        return options_of(execution=execution, precision=base, **options)
+    return options_of(training, execution, **options)
+
+
+def _with(
+    training: Training, recipe: Sequence[tuple[str, Any]], loss: Any, params: Any, batches: Any, state: Any
+) -> Training:
+    """A training with the changes of a recipe."""
+    for name, value in recipe:
+        if name == RATE:
+            training = replace(training, optimizer=replace(training.optimizer, lr=value))  # type: ignore[type-var]
+        elif name == GROUP:
+            ideal = step_of(loss, params, batches, training, state)
+            orders = choose_accumulations(ideal, training.rule)
+            own = {number: replace(order, group=value) for number, order in orders.items()}
+            training = replace(training, accumulations=own)
+        else:
+            training = replace(training, **{name: value})
+    return training
+
+
+def _place(recipe: Sequence[tuple[str, Any]]) -> str:
+    """The folder of a recipe's study within the sweep's; "" where nothing of the training is varied."""
+    return ",".join(f"{name}={label(value)}" for name, value in recipe).replace("/", "_")
