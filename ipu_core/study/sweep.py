@@ -1,4 +1,4 @@
-"""Trains one loss over axes of formats, roundings, rates and groups, with seeds: a grid, draws of it, or a bisection."""
+"""Trains one loss over axes of formats, roundings, rates and groups: a grid, draws of it, or a bisection."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def sweep(
               search="each", optimizer=Adam(0.01), steps=500, folder="bits")
 
     Args:
-        loss, params, batches, steps, evaluate, training, execution, model_state, on_nonfinite, executor, threads, title:
-            As of `compare`.
+        loss, params, batches, steps, evaluate, training, execution, model_state, on_nonfinite, executor, threads,
+            title: As of `compare`.
         axes: What is varied -> its values. A field of `Precision` ("weights", "operands", "moments", "every", several
-            joined by "+"), "rounding", a rule's left side ("layers.0:weights") or "precision" (whole ones): texts, among
-            them ranges "e8m10 ... e8m1" of two texts that differ in one whole number. "lr": rates. "group": products
-            that are added before a partial sum is rounded, of every sum. Or a field of `Training` ("loss_scale",
-            "optimizer", "micro_batches"): its values.
+            joined by "+"), "rounding", a rule's left side ("layers.0:weights") or "precision" (whole ones): texts,
+            among them ranges "e8m10 ... e8m1" of two texts that differ in one whole number. "lr": rates. "group":
+            products that are added before a partial sum is rounded, of every sum. Or a field of `Training`
+            ("loss_scale", "optimizer", "micro_batches"): its values.
         base: The precision that the values are set on top of; it is trained itself, as the line to compare with.
         seeds: How many: 0, 1, 2, ...
         search: "grid": every combination. "each": every value of one axis, the others as in the base, axis after axis.
@@ -104,7 +104,7 @@ def sweep(
         )
         options["engine"] = engine
         if why is not None:
-            said(f"{why}; so this sweep is trained on the direct engine: the same bits, no cycles and no memory\n")
+            said(f"{why}; all of this sweep is, to the same bits, without cycles and memory\n")
     training, execution = _values(training, execution, base, options)
     made = Sweep(title or getattr(loss, "__name__", "sweep"), every, start, settings, by, within, search)
 
@@ -175,7 +175,7 @@ def _with(
         elif name == GROUP:
             ideal = step_of(loss, params, batches, training, state)
             orders = choose_accumulations(ideal, training.rule)
-            own = {number: replace(order, group=value) for number, order in orders.items()}
+            own: Any = {number: replace(order, group=value) for number, order in orders.items()}
             training = replace(training, accumulations=own)
         else:
             training = replace(training, **{name: value})

@@ -22,9 +22,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def _figure(width: float, height: float, title: str) -> Figure:
-    figure = optional("matplotlib.figure", extra="study").Figure(
-        (width, height), layout="constrained", facecolor="white"
-    )
+    make = optional("matplotlib.figure", extra="study").Figure
+    figure: Figure = make((width, height), layout="constrained", facecolor="white")
     figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold", parse_math=False)
     return figure
 
@@ -136,7 +135,11 @@ def pareto(sweep: Sweep) -> Picture:
         if costs and all(value is not None for value in costs.values()):
             mean = spread(sweep.measured(setting).values()).mean
             points.append(
-                (setting.label or sweep.base.precision, mean, {name: float(v) for name, v in costs.items() if v})
+                (
+                    setting.label.removeprefix("precision ") or sweep.base.precision,
+                    mean,
+                    {name: float(v) for name, v in costs.items() if v},
+                )
             )
     if not points:
         raise ValueError("no cycles and no memory are known of the direct engine: a sweep on the tiles has them")
