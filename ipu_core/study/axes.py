@@ -125,6 +125,14 @@ def expand(text: str) -> list[str]:
     return made
 
 
+def follows(one: str, other: str) -> bool:
+    """Whether two values, as texts, may be neighbours of a range: they differ in one number at most."""
+    first, last = _NUMBER.findall(one), _NUMBER.findall(other)
+    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other) or "." in one + other:
+        return True  # rates, or names
+    return sum(a != b for a, b in zip(first, last, strict=True)) <= 1
+
+
 def setting(base: str, axes: Sequence[Axis], values: Mapping[str, Any]) -> Setting:
     """What values of some axes set on top of a base.
 

@@ -19,6 +19,9 @@ from ipu_core.study.summary import summarise, table
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
 
+MOST_DRAWN = 16
+"""Precisions whose curves one can still tell apart in a picture: a sweep of more has a picture of its own."""
+
 
 @dataclass
 class Study:
@@ -107,13 +110,15 @@ class Study:
             return store.folder
 
     def write(self, store: Store) -> dict[str, str]:
-        """Writes the table, the plan, the picture and the page beside the results.
+        """Writes the table, the plan, the picture (of at most 16 precisions) and the page beside the results.
 
         Returns:
             The names of those that could not be written, each with the reason.
         """
         texts = {"table.txt": f"{self.table()}\n", "plan.txt": self.plan, "page.html": self.page()}
         unwritten = store.write_all(texts)
+        if len(self.precisions) > MOST_DRAWN:
+            return unwritten
         try:
             with replacing(store.folder / "convergence.png") as draft:
                 self.plot().save(draft)

@@ -93,4 +93,6 @@ def beside(values: Mapping[int, float], others: Mapping[int, float], *, more_is_
     variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
     if abs(mean) <= student(len(differences) - 1) * math.sqrt(variance / len(differences)):
         return "cannot be told apart"
+    if abs(mean) >= scale and not more_is_better and mean > 0:
+        return f"worse, {1 + mean / scale:.1f} times as much"
     return f"{'better' if (mean > 0) == more_is_better else 'worse'} by {said}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_core.study.axes import label
+from ipu_core.study.axes import follows, label
 from ipu_core.study.plot import COLOURS, GREY, Picture, in_lines, plain
 from ipu_core.study.summary import heading, is_share, spread
 from lowprec.extras import optional
@@ -70,7 +71,11 @@ def _lines(axes: Axes, lines: list[tuple[str, list[tuple[str, dict[int, float]]]
         for place, (_, own) in zip(places, points, strict=True):
             seen = [value for value in own.values() if math.isfinite(value)]
             axes.scatter([place] * len(seen), seen, color=colour, s=16, alpha=0.4, linewidth=0)
-        axes.plot(places, means, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5, label=name)
+        # A line joins values that follow one another, not the ends of two ranges.
+        ends = [n for n in range(1, len(points)) if not follows(points[n - 1][0], points[n][0])]
+        for first, last in pairwise([0, *ends, len(points)]):
+            style: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "markersize": 5}
+            axes.plot(places[first:last], means[first:last], color=colour, label=None if first else name, **style)
         broken = places[~np.isfinite(means)]
         # A mean that is none has no height: a cross at the top says that the runs ended.
         axes.plot(
