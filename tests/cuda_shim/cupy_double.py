@@ -84,6 +84,7 @@ class ndarray:
     size = property(lambda self: self.host.size)
     strides = property(lambda self: self.host.strides)
     itemsize = property(lambda self: self.host.itemsize)
+    ndim = property(lambda self: self.host.ndim)
     T = property(lambda self: self._like(self.host.T))
     data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
 
@@ -104,6 +105,9 @@ class ndarray:
     def set(self, array: Any) -> None:
         self.host[...] = array
 
+    def __setitem__(self, index: Any, value: ndarray) -> None:
+        self.host[index] = value.host
+
     def __array__(self, *_: object) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
@@ -119,6 +123,10 @@ def asarray(host: Any) -> ndarray:
     made = ndarray(np.shape(host), np.asarray(host).dtype)
     made.set(host)
     return made
+
+
+def ascontiguousarray(x: ndarray) -> ndarray:
+    return x if x.host.flags.c_contiguous else asarray(x.host)
 
 
 class RawModule:
@@ -164,7 +172,7 @@ class Program:
     code = b""
 
     def __init__(self, source: str) -> None:
-        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS )?(\w+)\(', source)
+        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS |__launch_bounds__\(\d+\) )?(\w+)\(', source)
         parameters = "unsigned grid, unsigned block, void **arguments"
         shims = "".join(
             f'extern "C" void shim_{name}({parameters}) {{ launch({name}, grid, block, arguments); }}\n'

@@ -19,15 +19,18 @@ from typing import Any
 from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
 from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.device import check, output_array
+from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.owner import is_cupy
 
 __all__ = [
+    "arithmetic",
     "as_codes",
     "changes",
     "check",
     "convert",
     "decode",
+    "elementwise",
     "fold_in",
     "is_cupy",
     "largest_magnitude",

@@ -34,6 +34,15 @@ ROUNDING = _struct(
     *((name, "u8") for name in _RESULTS),
 )
 CONVERSION = _struct(("rounding", ROUNDING), ("carrier", ROUNDING), ("source", FORMAT))
+OPERANDS = _struct(
+    ("size", "i8", (MOST_AXES,)),
+    ("step", "i8", (4, MOST_AXES)),
+    ("data", "u8", (3,)),
+    ("number", "f8", (3,)),
+    ("format", FORMAT, (3,)),
+    ("axes", "i4"),
+    ("down", "i4"),
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 
