@@ -21,6 +21,7 @@ from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
+from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
 from lowprec.backends.owner import is_cupy
 
 __all__ = [
@@ -32,6 +33,12 @@ __all__ = [
     "decode",
     "elementwise",
     "fold_in",
+    "sum_parts",
+    "shaped",
+    "scatter",
+    "reduce",
+    "maximum",
+    "folded",
     "is_cupy",
     "largest_magnitude",
     "magnitudes",
