@@ -9,6 +9,7 @@
 //     LP_LANE, LP_TO, LP_MODE, LP_VALUES as in convert.cu, of the result's conversion
 #include "lowprec/elementwise.h"
 #include "lowprec/exact.h"
+#include "operands.cuh"
 #include "units.cuh"
 
 #ifndef LP_EXACT
@@ -49,29 +50,6 @@ LP_INLINE void locate(i64 i, const Operands &in, i64 (&at)[4]) {
     }
     for (int n = 0; n < 4; ++n) at[n] += i * in.step[n][0];
 }
-
-// An operand's element as a double or a float, exactly.
-template <class Real, class E, class From>
-struct Reader {
-    Decoder<E> source;
-    const char *data;
-
-    LP_INLINE Reader(const Operands &in, int n)
-        : source(make_decoder<E>(in.format[n])), data(static_cast<const char *>(in.data[n])) {}
-    LP_INLINE Real operator()(i64 at) const {
-        const E bits = From::load(*reinterpret_cast<const typename From::stored *>(data + at), source);
-        return Real(bit_cast<typename Lanes<E>::real>(bits));
-    }
-};
-
-struct Number {};
-template <class Real, class E>
-struct Reader<Real, E, Number> {
-    Real number;
-
-    LP_INLINE Reader(const Operands &in, int n) : number(Real(in.number[n])) {}
-    LP_INLINE Real operator()(i64) const { return number; }
-};
 
 // The operation's result in the carrier that the conversion reads. `left`: it is one that the reference makes.
 #if LP_EXACT

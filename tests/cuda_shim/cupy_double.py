@@ -131,8 +131,8 @@ class ndarray:
     def set(self, array: Any) -> None:
         self.host[...] = array
 
-    def __setitem__(self, index: Any, value: ndarray) -> None:
-        self.host[index] = value.host
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.host[index] = getattr(value, "host", value)
 
     def __array__(self, *_: object) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
@@ -153,6 +153,15 @@ def asarray(host: Any) -> ndarray:
 
 def arange(stop: int) -> ndarray:
     return asarray(np.arange(stop))
+
+
+def concatenate(arrays: list[ndarray], axis: int) -> ndarray:
+    return asarray(np.concatenate([x.host for x in arrays], axis=axis))
+
+
+def broadcast_arrays(*arrays: ndarray) -> list[ndarray]:
+    hosts = np.broadcast_arrays(*(x.host for x in arrays))
+    return [x._like(host) for x, host in zip(arrays, hosts, strict=True)]
 
 
 def where(condition: ndarray, x: ndarray, y: ndarray) -> ndarray:

@@ -58,6 +58,16 @@ SUM = _struct(
     *((name, NUMBERING) for name in _SUM_PLACE),
     *((name, "i4") for name in ("axes", "stages", "tag")),
 )
+COLUMN = _struct(
+    ("rounding", ROUNDING),
+    *((name, "i8") for name in ("outer", "size", "inner", "block", "results")),
+    ("step", "i8", (2, 3)),
+    ("key", "u8"),
+    ("offset", "u8"),
+    ("data", "u8", (2,)),
+    ("number", "f8", (2,)),
+    ("format", FORMAT, (2,)),
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 
