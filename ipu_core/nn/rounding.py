@@ -81,7 +81,9 @@ def quantize(
         TypeError, ValueError: as `round`; another gradient.
     """
     if gradient != STRAIGHT_THROUGH and gradient != ROUNDED and not callable(gradient):
-        raise ValueError(f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}")
+        raise ValueError(
+            f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}"
+        )
     if not isinstance(x, Traced) or gradient == STRAIGHT_THROUGH:
         return round(x, fmt, rounding, key=key, **policies)
     round(x, fmt, rounding, key=key, **policies)  # refuses what it refuses, before anything is traced apart

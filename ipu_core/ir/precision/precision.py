@@ -25,9 +25,9 @@ from ipu_core.ir.precision.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.precision.retype import Retype, cast, input_formats
 from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
+from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from ipu_core.ir.precision.scaled_products import scale_products
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
-from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from lowprec import aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16

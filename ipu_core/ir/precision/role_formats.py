@@ -131,7 +131,9 @@ class RoleFormats:
             if not isinstance(rounding, Rounding):
                 raise TypeError(f"the rounding of {field} must be a lowprec.Rounding, not {rounding!r}")
             if getattr(self, field).contains(FLOAT32) and not isinstance(rounding, OwnRounding):
-                raise ValueError(f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing")
+                raise ValueError(
+                    f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing"
+                )
         return tuple((field, said[field]) for field in FORMATS if field in said)
 
     def _check_sums(self) -> None:
@@ -200,7 +202,11 @@ class RoleFormats:
             return odd[0]
         said = [rule.value.rounding for rule in self.rules if isinstance(rule.value, RoundedFormat)]
         ruled = [rule.value for rule in self.rules if isinstance(rule.value, Rounding)]
-        how = [*dict(self.roundings).values(), *said, *(x for x in (self.rounding, *ruled) if x not in ROUNDINGS.values())]
+        how = [
+            *dict(self.roundings).values(),
+            *said,
+            *(x for x in (self.rounding, *ruled) if x not in ROUNDINGS.values()),
+        ]
         return written(how[0]) if how and how[0] is not None else None
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.backends.cuda.device import cupy, download, empty, kernel, launch, upload
+from lowprec.backends.cuda.device import bits, cupy, download, empty, kernel, launch, upload
 from lowprec.backends.cuda.records import COLUMN, format_record, rounding_record
 from lowprec.backends.cuda.rounding import decode, stored_type
 from lowprec.backends.owner import is_cupy
@@ -65,7 +65,7 @@ def column_sums(job: ColumnSum, x: Any, y: Any, key: int, offset: int, out: Any)
 
 
 def values(x: Any, dtype: np.dtype[Any]) -> Any:
-    """The values of a CuPy array of floats in float32 or float64, which holds them; x itself where that is its dtype."""
+    """The values of a CuPy array of floats in float32 or float64, which holds them; x itself in that dtype."""
     fmt = format_of_dtype(x.dtype)
     if x.dtype == dtype:
         return x
@@ -85,8 +85,7 @@ def joined(first: Any, second: Any) -> Any:
 def broadcast(a: Any, b: Any) -> tuple[Any, Any]:
     """Two CuPy arrays as views of one shape."""
     xp = cupy()
-    # As integers of the same width: CuPy has no functions of narrow floats.
-    left, right = xp.broadcast_arrays(*(x.view(f"u{x.itemsize}") for x in (a, b)))
+    left, right = xp.broadcast_arrays(bits(a), bits(b))
     return left.view(a.dtype), right.view(b.dtype)
 
 

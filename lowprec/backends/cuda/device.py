@@ -76,9 +76,15 @@ def download(on_device: Any, array: Array) -> None:
 
 
 def host_copy(on_device: Any) -> Array:
-    """A C-contiguous CuPy array as a NumPy array, its dtype kept."""
-    copy: Array = _bytes(on_device).get().view(on_device.dtype).reshape(on_device.shape)
+    """A CuPy array as a NumPy array, its dtype kept."""
+    whole = cupy().ascontiguousarray(bits(on_device))
+    copy: Array = _bytes(whole).get().view(on_device.dtype).reshape(on_device.shape)
     return copy
+
+
+def bits(array: Any) -> Any:
+    """A CuPy array as unsigned integers of the same width: CuPy copies them, and no narrow floats."""
+    return array.view(f"u{array.itemsize}")
 
 
 def _bytes(array: Any) -> Any:

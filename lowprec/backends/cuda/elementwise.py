@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.backends.cuda.device import Defines, cupy, host_copy, kernel, launch, output_for, upload
+from lowprec.backends.cuda.device import Defines, bits, cupy, host_copy, kernel, launch, output_for, upload
 from lowprec.backends.cuda.layout import merged_axes, refuse_more_axes
 from lowprec.backends.cuda.records import OPERANDS, Record, conversion_record, format_record
 from lowprec.backends.cuda.rounding import convert_defines, stored_type
@@ -112,12 +112,11 @@ def _finish(
     left: list[int],
 ) -> None:
     """The elements of these indices by the reference, on the host."""
-    xp = cupy()
-    here = tuple(host_copy(xp.ascontiguousarray(x)) if is_cupy(x) else x for x in operands)
-    whole = host_copy(xp.ascontiguousarray(result))
+    here = tuple(host_copy(x) if is_cupy(x) else x for x in operands)
+    whole = host_copy(result)
     load("reference").fill(operation, conversion, here, left, key, offset, whole)
     with result.device:
-        result[...] = upload(whole)
+        bits(result)[...] = bits(upload(whole))
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +158,7 @@ def _single(x: Any) -> Array:
 
 def _number(x: Any) -> Any:
     """A number as the float32 that it is rounded to; arrays as they are."""
-    return x if is_cupy(x) or getattr(x, "ndim", 0) else float(_single(x))
+    return x if is_cupy(x) or np.ndim(x) else float(_single(x))
 
 
 def _lane(operands: Sequence[Operand]) -> str:

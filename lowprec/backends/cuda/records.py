@@ -46,7 +46,10 @@ OPERANDS = _struct(
 )
 NUMBERING = _struct(("base", "i8"), ("at", "u8"), ("step", "i8", (MOST_VERTEX_AXES,)))
 _VERTEX_STEPS, _SUM_SIZES = ("shape", "x_step", "out_step"), ("m", "k", "n", "x_row", "x_k", "x_column")
-_SUM_CUT, _SUM_PLACE = ("group", "part", "parts", "run", "vertices"), ("row", "column", "first_group", "batch", "number")
+_SUM_CUT, _SUM_PLACE = (
+    ("group", "part", "parts", "run", "vertices"),
+    ("row", "column", "first_group", "batch", "number"),
+)
 SUM = _struct(
     ("step", ROUNDING),
     ("final", ROUNDING),

@@ -12,7 +12,6 @@ from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_rec
 from lowprec.backends.cuda.records import conversion_record, format_record
 from lowprec.backends.owner import is_cupy
 from lowprec.integers import ceil_div
-from lowprec.types import Array
 from lowprec.values.conversion import Conversion
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32

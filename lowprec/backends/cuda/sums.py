@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lowprec.backends.cpu.rounding import fits_narrow_lanes
-from lowprec.backends.cuda.device import Defines, cupy, empty, host_copy, kernel, launch, output_for, upload
+from lowprec.backends.cuda.device import Defines, bits, cupy, empty, host_copy, kernel, launch, output_for, upload
 from lowprec.backends.cuda.records import MOST_VERTEX_AXES, SUM, Record, format_record, rounding_record
 from lowprec.backends.cuda.rounding import codes_type, stored_type
 from lowprec.backends.owner import is_cupy
@@ -25,7 +25,7 @@ from lowprec.values.formats import float32, float64
 from lowprec.values.keys import TAGS, KeyLike, key_value
 from lowprec.values.operands import operand_format
 from lowprec.values.outputs import into
-from lowprec.values.rounding import MODES, Rounding, RoundingRule, rounding_rule
+from lowprec.values.rounding import MODES, Rounding, RoundingRule
 from lowprec.values.sum_rules import SumRules, sum_rules
 
 _LONGEST = 1 << 62
@@ -51,7 +51,9 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Cal
         x: Any, key: KeyLike | None, row: Any, column: Any, first_group: Any, batch: Any, out: Any, threads: int
     ) -> Any:
         if not is_cupy(x):
-            return _through_device(lambda there: call(there, key, row, column, first_group, batch, None, threads), x, out)
+            return _through_device(
+                lambda there: call(there, key, row, column, first_group, batch, None, threads), x, out
+            )
         if x.ndim < 3:
             raise ValueError("a reduction needs axes (.., m, k, n)")
         cut = accumulation.cut(x.shape[-2])
@@ -207,7 +209,9 @@ def _set(record: Record, **numbers: int) -> None:
         record[name] = number
 
 
-def _record(shape: tuple[int, ...], steps: tuple[int, ...], rules: SumRules, key: KeyLike | None, place: Place) -> Record:
+def _record(
+    shape: tuple[int, ...], steps: tuple[int, ...], rules: SumRules, key: KeyLike | None, place: Place
+) -> Record:
     """What chains and the last launch share, as `struct SumJob` of sums.cuh."""
     if rules.stochastic and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
@@ -245,17 +249,15 @@ def _on_device(place: Place, shape: tuple[int, ...]) -> Place:
 
 def folded(x: Any, how: Fold) -> Any:
     """x as (outer, terms, inner): a view where its strides allow one, else a copy on the device."""
-    # As integers of the same width, which CuPy copies; it moves no narrow floats.
-    return how.view(x.view(f"u{x.itemsize}")).view(x.dtype)
+    return how.view(bits(x)).view(x.dtype)
 
 
 def shaped(result: Any, shape: tuple[int, ...], out: Any) -> Any:
     """A result in its shape, in `out` (any strides) where that is given."""
-    bits = f"u{result.itemsize}"
-    result = result.view(bits).reshape(shape).view(result.dtype)
+    codes = bits(result).reshape(shape)
     if out is None:
-        return result
-    output_for(out, shape, result.dtype, result)[...].view(bits)[...] = result.view(bits)
+        return codes.view(result.dtype)
+    bits(output_for(out, shape, result.dtype, result))[...] = codes
     return out
 
 
@@ -284,7 +286,7 @@ def _finish(
 def _defines(source: FloatFormat, dtype: np.dtype[Any], rules: SumRules, largest: bool) -> Defines:
     """The combination of sums.cu for terms of a dtype."""
     plain = rules.final is None
-    wide = rules.out == float64 if plain else not fits_narrow_lanes(rules.final)
+    wide = rules.out == float64 if rules.final is None else not fits_narrow_lanes(rules.final)
     return (
         ("LP_FROM", stored_type(dtype)),
         ("LP_READ", "u32" if source.emin >= float32.emin else "u64"),

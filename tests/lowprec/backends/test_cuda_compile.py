@@ -11,7 +11,7 @@ import pytest
 
 import lowprec
 from lowprec.backends.cuda.compiler import machine_code
-from lowprec.backends.cuda.rounding import convert_defines, _decode_defines
+from lowprec.backends.cuda.rounding import _decode_defines, convert_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.values.conversion import conversion_of
 from lowprec.values.rounding import MODES, Rounding
