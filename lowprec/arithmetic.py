@@ -8,6 +8,7 @@ A product through float32 would be another function: 1 + 2^-24 rounded up to flo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -19,7 +20,7 @@ from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends import cpu
 from lowprec.backends.cpu import plain_dtypes, ready_output
-from lowprec.backends.owner import refuse_cupy
+from lowprec.backends.owner import is_cupy
 from lowprec.foreign import library_of, through
 from lowprec.types import Array
 from lowprec.values.conversion import Conversion, exact_conversion
@@ -54,7 +55,7 @@ def add(
 
     Args:
         a, b: float64, float32, float16, bfloat16 or other ml_dtypes float arrays, broadcast together, or Python
-            numbers that float64 holds.
+            numbers that float64 holds. CuPy arrays are computed with on their GPU (see lowprec.backends.cuda).
         fmt: the format of the result.
         rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
         options: key, random_bits (1 to 32), overflow, infinite_input, flush, offset and out, as of `lowprec.round`.
@@ -170,7 +171,9 @@ def _rounded_once(
         seed = 0
     values, plain, scalar = _operands(operands)
     if offset != 0:
-        offset = first_index(offset, np.broadcast(*values).size)
+        offset = first_index(offset, math.prod(np.broadcast_shapes(*map(np.shape, values))))
+    if any(map(is_cupy, values)):
+        return apply(operation, conversion, values, seed, offset, out)
     # After all other checks, before any work: a refused out costs nothing.
     into = None if out is None else _into(out, values, conversion.out_dtype)
     result = apply(operation, conversion, values, seed, offset, into)
@@ -242,10 +245,13 @@ def apply(
 ) -> Array:
     """One prepared operation on plain arrays and floats, into `out` (C-contiguous, apart from them) or a new array.
 
+    CuPy arrays are computed with on their device, into `out` of any strides.
+
     Raises:
+        TypeError: CuPy arrays beside NumPy's.
         ValueError: shapes that do not broadcast, or a NaN into a format without NaN.
     """
-    result, bad, marks = backends.current().arithmetic(operation, conversion, operands, seed, offset, out)
+    result, bad, marks = backends.of(*operands).arithmetic(operation, conversion, operands, seed, offset, out)
     if marks is not None:
         # Few, if any: numbers near the ends of float64's range.
         left = np.flatnonzero(marks).tolist()
@@ -269,7 +275,6 @@ def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[tuple[Operand, ...], bo
         elif type(x) in _NUMBERS:
             operands.append(_number(x))
         else:
-            refuse_cupy(x)
             array, scalar = input_array(x)
             if format_of_dtype(array.dtype) is None:
                 what = f"operands must be floating-point arrays (ml_dtypes included) or numbers, not {array.dtype}"

@@ -99,6 +99,11 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any], given: ob
     return out if out.flags.carray and same else np.empty(like.shape, dtype)
 
 
+def new_array(like: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new C-contiguous array of the kind of another one: NumPy's, or CuPy's on the same device."""
+    return backends.load("cuda").new_array(like, shape, dtype) if is_cupy(like) else np.empty(shape, dtype)
+
+
 def apart(x: Any, out: Array) -> Any:
     """x, or a copy where writing `out` element by element would change what is still to be read of x."""
     if not isinstance(x, np.ndarray) or not isinstance(out, np.ndarray) or not np.may_share_memory(x, out):

@@ -7,6 +7,7 @@ is then converted once to the wanted format. The bits are the same on every mach
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
@@ -17,7 +18,7 @@ from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.cpu import plain_dtypes, ready_output
-from lowprec.backends.owner import refuse_cupy
+from lowprec.backends.owner import is_cupy
 from lowprec.foreign import library_of, through
 from lowprec.types import Array
 from lowprec.values.conversion import conversion_of
@@ -58,6 +59,7 @@ def float32_op(
             maximum, minimum (NaN wins; of equal operands the first), greater, equal (1 or 0); select(c, a, b) (a where
             c is not 0) and scaled_add(a, b, s) = a + (s * b), the product rounded to float32 first.
         operands: arrays of float32 or narrower floats, broadcast together, or Python numbers (rounded to float32).
+            CuPy arrays are computed with on their GPU (see lowprec.backends.cuda).
         fmt: format of the result; it must have a storage dtype.
         rounding: of the conversion; see `lowprec.round` for it, for key and for the keywords random_bits, overflow and
             infinite_input. There is no flushing here.
@@ -83,10 +85,14 @@ def float32_op(
         return through(library, float32_op, op, *operands, out=out, **options)
     given = [_operand(x) for x in operands]
     arrays = tuple(x for x, _ in given)
-    dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
+    on_gpu = any(map(is_cupy, arrays))
+    dtypes = tuple(x.dtype if isinstance(x, np.ndarray) or is_cupy(x) else None for x in arrays)
     call = _prepared(op, dtypes, fmt, rounding, policies)
     if offset:
-        offset = first_index(offset, np.broadcast(*arrays).size)
+        offset = first_index(offset, math.prod(np.broadcast_shapes(*map(np.shape, arrays))))
+    if on_gpu:
+        how = specified(op, dtypes, fmt, as_rounding(rounding, **policies))
+        return backends.load("cuda").elementwise(how)(arrays, key, offset, out, 0)
     if out is not None:
         straight(out)
         # The loops read and write element by element: an operand that lies shifted in out's memory is copied first.
@@ -114,7 +120,6 @@ def _operand(x: Any) -> tuple[Any, bool]:
         return x if x.flags.aligned else x.copy(), False
     if isinstance(x, (float, int)) and not isinstance(x, bool):
         return x, True
-    refuse_cupy(x)
     return input_array(x)
 
 

@@ -8,8 +8,7 @@
 //     LP_MODE    rounding mode
 //     LP_VALUES  1: values on the format's grid, 0: its codes
 //     LP_STRIDED 1: any strides, 0: both arrays C-contiguous
-#include "lowprec/random.h"
-#include "storage.cuh"
+#include "units.cuh"
 
 #ifndef LP_LANE
 #define LP_LANE u32
@@ -22,62 +21,6 @@
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-// Random bits of the 8 elements that belong to counter `l` of a block of 64: pair j is elements 16 j + 2 l
-// and the next. Narrow draws need one Philox call, wide ones (17 to 32 bits: blocks of 32 whole words) two.
-template <class E>
-LP_INLINE void draw(u64 block, u32 l, int bits, u64 key, E (&random)[8]) {
-    if (sizeof(E) == 4 || bits <= 16) {  // 32-bit lanes have room for 16 bits only
-        constexpr int lift = Carrier<E>::fraction - 16;
-        u64 counter = 8 * block + l;
-        Words w = philox<10>(u32(tag_rounding) << 24, u32(counter), u32(counter >> 32), 0, key);
-        for (int i = 0; i < 8; ++i) {
-            u32 word = w.word[2 * (i >> 2) + (i & 1)];
-            random[i] = E((i >> 1) & 1 ? word >> 16 : word & 0xffffu) << lift;
-        }
-        return;
-    }
-    for (int half = 0; half < 2; ++half) {
-        u64 counter = 8 * (2 * block + half) + l;
-        Words w = philox<10>(u32(tag_rounding_wide) << 24, u32(counter), u32(counter >> 32), 0, key);
-        for (int i = 0; i < 4; ++i) random[4 * half + i] = w.word[i];
-    }
-}
-
-// 64-bit integers have more bits than any carrier.
-template <int mode>
-LP_INLINE u64 round_whole(i64 x, u64 random, const Rounder<u64> &k) {
-    return round_integer<mode>(x < 0 ? 0 - u64(x) : u64(x), u64(x < 0), random, k);
-}
-template <int mode>
-LP_INLINE u64 round_whole(u64 x, u64 random, const Rounder<u64> &k) {
-    return round_integer<mode>(x, 0, random, k);
-}
-
-// One element: stored bits in, stored bits out. `refused` becomes nonzero where a NaN meets a format that has none.
-template <class E, class From, class To, int mode, bool values>
-struct Converter {
-    typedef typename From::stored In;
-    typedef typename To::stored Out;
-    Rounder<E> rounder, carrier;
-    Decoder<E> source;
-
-    LP_INLINE explicit Converter(const Conversion &job) {
-        rounder = make_rounder<E>(job.rounding, values);
-        carrier = make_rounder<E>(job.carrier, false);
-        source = make_decoder<E>(job.source);
-    }
-
-    LP_INLINE Out operator()(In x, E random, u32 &refused) const {
-        if constexpr (From::is_whole) {
-            return To::template store<values>(round_whole<mode>(x, random, rounder), carrier);
-        } else {
-            E bits = From::load(x, source);
-            refused |= (bits & Carrier<E>::magnitude) > Carrier<E>::infinity;
-            return To::template store<values>(round_bits<mode, values>(bits, random, rounder), carrier);
-        }
-    }
-};
 
 // Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid: four
 // pairs of neighbours, 16 elements apart. Element i has index offset + i; `lead` is how far into its block the first
@@ -125,23 +68,13 @@ LP_INLINE void convert_strided(const void *from, void *to, i64 count, u64 key, u
                                u32 *bad, const Strides &strides) {
     typedef Converter<E, From, To, mode, values> Convert;
     const Convert convert(job);
-    const i64 lead = i64(offset & 63);
-    const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
     u32 refused = 0;
-    for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
-        const u32 l = u32(unit) & 7;
-        const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
-        E random[8] = {};
-        if constexpr (mode == stochastic) draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
-        for (int n = 0; n < 8; ++n) {
-            const i64 i = first + 16 * (n >> 1) + (n & 1);
-            if (i < 0 || i >= count) continue;
-            const char *x = static_cast<const char *>(from) + locate(i, strides, strides.from);
-            char *y = static_cast<char *>(to) + locate(i, strides, strides.to);
-            *reinterpret_cast<typename Convert::Out *>(y) =
-                convert(*reinterpret_cast<const typename Convert::In *>(x), random[n], refused);
-        }
-    }
+    for_elements<E, mode>(count, key, offset, job.rounding.random_bits, [&](i64 i, E random) {
+        const char *x = static_cast<const char *>(from) + locate(i, strides, strides.from);
+        char *y = static_cast<char *>(to) + locate(i, strides, strides.to);
+        *reinterpret_cast<typename Convert::Out *>(y) =
+            convert(*reinterpret_cast<const typename Convert::In *>(x), random, refused);
+    });
     if (bad && refused) *bad = 1;
 }
 

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
 from lowprec.backends.owner import load as load
@@ -21,13 +23,18 @@ current = _current.get
 """The backend in force: cpu unless `backend` says otherwise."""
 
 
-def of(array: object) -> ModuleType:
-    """The backend that computes with this array: cuda for CuPy's, else the one in force."""
-    return load("cuda") if is_cupy(array) else _current.get()
+def of(*arrays: object) -> ModuleType:
+    """The backend that computes with these arrays: cuda where one is CuPy's, else the one in force."""
+    for x in arrays:
+        if type(x) is not np.ndarray and is_cupy(x):
+            return load("cuda")
+    return _current.get()
 
 
-def prepared(name: str, *specification: Hashable) -> Callable[[], Callable[..., Any]]:
-    """A function f of which f() is the prepared call of the backend in force at that time.
+def prepared(name: str, *specification: Hashable) -> Callable[..., Callable[..., Any]]:
+    """A function f of which f(array) is the prepared call of the backend that computes with an array.
+
+    f() is that of the backend in force at that time.
 
     Args:
         name: of the backends' function that makes a prepared call from a specification.
@@ -36,8 +43,8 @@ def prepared(name: str, *specification: Hashable) -> Callable[[], Callable[..., 
     # Made at once: what is refused is refused when a call is prepared, and the usual case looks nothing up.
     native, current = getattr(cpu, name)(*specification), _current.get
 
-    def chosen() -> Callable[..., Any]:
-        backend = current()
+    def chosen(array: object = None) -> Callable[..., Any]:
+        backend = current() if array is None or type(array) is np.ndarray else of(array)
         return native if backend is cpu else getattr(backend, name)(*specification)  # type: ignore[no-any-return]
 
     return chosen

@@ -36,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
-from lowprec.arrays import whole_array
+from lowprec.arrays import new_array, whole_array
+from lowprec.backends.owner import is_cupy, load
 from lowprec.foreign import library_of, through
 from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
@@ -251,17 +252,17 @@ def _terms(x: npt.ArrayLike) -> Array:
 
 def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
     """x as (before, axes, after), a view where its strides allow one, and the shape of a result."""
-    if axis is None and not keepdims:  # most calls, quickly
+    if axis is None and not keepdims and not is_cupy(x):  # most calls, quickly
         return x.reshape(1, x.size, 1), ()
     how = fold(x.shape, axis, keepdims)
-    return how.view(x), how.result
+    return load("cuda").folded(x, how) if is_cupy(x) else how.view(x), how.result
 
 
 def _factors(a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, Array, tuple[int, ...]]:
     """Two factors as (before, axes, after), and the shape of a result."""
     # broadcast_arrays would add a fifth to the time of a call on ten elements.
     if a.shape != b.shape:
-        a, b = np.broadcast_arrays(a, b)
+        a, b = (load("cuda").broadcast if is_cupy(a) else np.broadcast_arrays)(a, b)
     left, shape = _around(a, axis, keepdims)
     return left, _around(b, axis, keepdims)[0], shape
 
@@ -278,7 +279,9 @@ def _total(task: OrderedSum, x: Array, y: Array | None) -> Array:
     outer, size, inner = x.shape
     if size == 0:
         # A sum of no terms is +0 in every order; the loops and the pairs below suppose that there is a term.
-        return np.zeros((outer, inner), plan.values)
+        nothing = new_array(x, (outer, inner), plan.values)
+        nothing[...] = 0
+        return nothing
     if plan.order == "pairwise":
         return _pairwise(task, x, y)
     sums = _columns(plan, plan.order, x, y, key, task.offset)
@@ -298,8 +301,8 @@ def _columns(plan: OrderedPlan, name: str, x: Array, y: Array | None, key: Key |
     """The sums of one job of the plan by the backend in force: (outer, results, inner) in the plan's `values` dtype."""
     job = plan.jobs[name]
     outer, size, inner = x.shape
-    out = np.empty((outer, job.results(size), inner), plan.values)
-    backends.current().column_sums(job, x, y, 0 if key is None else key.value, offset, out)
+    out = new_array(x, (outer, job.results(size), inner), plan.values)
+    backends.of(x).column_sums(job, x, y, 0 if key is None else key.value, offset, out)
     return out
 
 
@@ -321,7 +324,10 @@ def _pairwise(task: OrderedSum, x: Array, y: Array | None) -> Array:
         # An odd last one moves up unchanged, without a rounding: it would take random bits that no addition is there
         # for.
         rest = values[:, size // 2 * 2 :]
-        values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
+        if is_cupy(rest):
+            values = load("cuda").joined(sums, load("cuda").values(rest, sums.dtype)) if rest.size else sums
+        else:
+            values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
     return values[:, 0]
 
 
@@ -332,7 +338,8 @@ def _rounded(task: OrderedSum, x: Array) -> Array:
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
         return x
     # A format without dtype has its values in float32 or float64, which hold every x.
-    call, values = (astype, x) if fmt.dtype is not None else (round, x.astype(plan.values))
+    wide = load("cuda").values if is_cupy(x) else np.ndarray.astype
+    call, values = (astype, x) if fmt.dtype is not None else (round, wide(x, plan.values))
     rounded: Array = call(values, fmt, plan.rounding, key=task.key, offset=task.offset)
     return rounded
 
@@ -346,11 +353,14 @@ def _shaped(plan: OrderedPlan, values: Array, shape: tuple[int, ...], out: Array
     if values.dtype == plan.dtype:
         result = values.reshape(shape)
     elif plan.store is not None and values.dtype == plan.values:
-        result = np.empty(shape, plan.dtype)
-        if backends.current().convert(plan.store, values, 0, 0, result):
+        result = new_array(values, shape, plan.dtype)
+        if backends.of(values).convert(plan.store, values.reshape(shape), 0, 0, result):
             raise ValueError(f"NaN cannot be represented in {plan.rule.fmt.name}, which has no NaN")
     else:
-        result = np.asarray(astype(values, plan.dtype)).reshape(shape)
+        stored = astype(values, plan.dtype)
+        result = stored if is_cupy(stored) else np.asarray(stored).reshape(shape)
+    if is_cupy(result):
+        return load("cuda").shaped(result, shape, out)
     if out is not None:
         return into(out, result)
     return result if shape else result[()]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
+from lowprec.backends.owner import is_cupy
 from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.types import Array
@@ -110,9 +111,9 @@ def reduce_sum(
     # Where the kept axes cannot be joined the view would be a copy of the whole array: they become vertex axes instead.
     if not how.is_view(array) and (result := _uncopied(call, array, how, key, first)) is not None:
         return _shaped(result, how.result, out)
-    view = how.view(array)
+    view = backends.load("cuda").folded(array, how) if is_cupy(array) else how.view(array)
     # Straight into out only where out has the folded shape without a copy; else through a result of its own.
-    if out is None or (into := _folded_out(out, how, array)) is None:
+    if out is None or is_cupy(array) or (into := _folded_out(out, how, array)) is None:
         return _shaped(call(view, key, first), how.result, out)
     call(view, key, first, into)
     return out
@@ -155,7 +156,7 @@ def _prepared(dtype: npt.DTypeLike, accumulation: Accumulation, rules: SumRules)
     thread_count = threads.current
 
     def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:
-        result: Array = chosen()(x, key, *place, out, thread_count())
+        result: Array = chosen(x)(x, key, *place, out, thread_count())
         return result
 
     return call
@@ -268,7 +269,7 @@ def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: 
         place: Coordinates = ORIGIN,
         out: Array | None = None,
     ) -> Array:
-        result: Array = chosen()(parts, key, index, place.row, place.column, place.batch, out, thread_count())
+        result: Array = chosen(parts)(parts, key, index, place.row, place.column, place.batch, out, thread_count())
         return result
 
     return call
@@ -297,7 +298,8 @@ def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out
     # A maximum has no neutral element in formats without infinity.
     if how.shape[1] == 0:
         raise ValueError("the largest of no elements is not defined")
-    result = backends.current().maximum(dtype)(how.view(array), None, threads.current())
+    view = backends.load("cuda").folded(array, how) if is_cupy(array) else how.view(array)
+    result = backends.of(array).maximum(dtype)(view, None, threads.current())
     return _shaped(result, how.result, out)
 
 
@@ -324,6 +326,8 @@ def _folded_out(out: Array, how: Fold, x: Array) -> Array | None:
 
 def _shaped(result: Array, shape: tuple[int, ...], out: Array | None) -> Any:
     """The result in its shape, in `out` if there is one; a scalar where it has no axes, as NumPy's sums give."""
+    if is_cupy(result):
+        return backends.load("cuda").shaped(result, shape, out)
     result = result.reshape(shape)
     if out is None:
         return result if shape else result[()]

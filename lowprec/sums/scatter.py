@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import whole_array
+from lowprec.backends.owner import is_cupy
 from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.types import Array
@@ -79,6 +80,8 @@ def scatter_add(
     rows = _row_count(rows)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {numbers.dtype}")
+    if is_cupy(numbers) != is_cupy(terms):
+        raise TypeError("indices and updates lie on a GPU (CuPy arrays) and here: move them together")
     if numbers.dtype == np.uint64 and numbers.size and int(numbers.max()) >= rows:  # before int64 turns it negative
         raise IndexError(f"index {int(numbers.max())} is out of bounds for {rows} rows")
     own = terms.shape[numbers.ndim :]
@@ -93,7 +96,11 @@ def scatter_add(
     width = math.prod(own)
     # Axes of a row are joined: its elements are columns, whose numbers are part of their random bits.
     lines, place = terms.reshape(numbers.size, width), Coordinates(row, column)
-    result = call(lines, row_numbers(numbers), rows, key, place).reshape(rows, *own)
+    flat = numbers.astype(np.int64).reshape(-1) if is_cupy(numbers) else row_numbers(numbers)
+    result = call(lines, flat, rows, key, place)
+    if is_cupy(result):
+        return backends.load("cuda").shaped(result, (rows, *own), out)  # type: ignore[no-any-return]
+    result = result.reshape(rows, *own)
     return result if out is None else into(out, result)
 
 
@@ -130,7 +137,7 @@ def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: 
         out: Array | None = None,
     ) -> Array:
         given = updates, indices, rows, key, place.row, place.column, place.batch
-        result: Array = chosen()(*given, out, thread_count())
+        result: Array = chosen(updates)(*given, out, thread_count())
         return result
 
     return call

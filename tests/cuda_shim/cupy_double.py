@@ -84,18 +84,45 @@ class ndarray:
     size = property(lambda self: self.host.size)
     strides = property(lambda self: self.host.strides)
     itemsize = property(lambda self: self.host.itemsize)
+    ndim = property(lambda self: self.host.ndim)
+    flags = property(lambda self: self.host.flags)
     T = property(lambda self: self._like(self.host.T))
     data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
 
     def __getitem__(self, index: Any) -> ndarray:
+        if isinstance(index, ndarray):
+            return asarray(self.host[index.host])
         return self._like(self.host[index] if index != () else self.host)
+
+    def transpose(self, *axes: int) -> ndarray:
+        return self._like(self.host.transpose(*axes))
 
     def view(self, dtype: Any) -> ndarray:
         return self._like(self.host.view(dtype))
 
-    def reshape(self, *shape: int) -> ndarray:
-        assert self.host.flags.c_contiguous, "CuPy would copy"
-        return self._like(self.host.reshape(*shape))
+    def reshape(self, *shape: Any) -> ndarray:
+        host = self.host.reshape(*shape)
+        if np.may_share_memory(host, self.host) or not host.size:
+            return self._like(host)
+        calls["copy"] += 1
+        return asarray(host)
+
+    def astype(self, dtype: Any) -> ndarray:
+        return asarray(self.host.astype(dtype))
+
+    def min(self) -> Any:
+        calls["get"] += 1
+        return self.host.min()
+
+    def max(self) -> Any:
+        calls["get"] += 1
+        return self.host.max()
+
+    def __lt__(self, other: Any) -> ndarray:
+        return asarray(self.host < other)
+
+    def __add__(self, other: Any) -> ndarray:
+        return asarray(self.host + other)
 
     def get(self) -> Any:
         calls["get"] += 1
@@ -103,6 +130,9 @@ class ndarray:
 
     def set(self, array: Any) -> None:
         self.host[...] = array
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.host[index] = getattr(value, "host", value)
 
     def __array__(self, *_: object) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
@@ -119,6 +149,35 @@ def asarray(host: Any) -> ndarray:
     made = ndarray(np.shape(host), np.asarray(host).dtype)
     made.set(host)
     return made
+
+
+def arange(stop: int) -> ndarray:
+    return asarray(np.arange(stop))
+
+
+def concatenate(arrays: list[ndarray], axis: int) -> ndarray:
+    return asarray(np.concatenate([x.host for x in arrays], axis=axis))
+
+
+def broadcast_arrays(*arrays: ndarray) -> list[ndarray]:
+    hosts = np.broadcast_arrays(*(x.host for x in arrays))
+    return [x._like(host) for x, host in zip(arrays, hosts, strict=True)]
+
+
+def where(condition: ndarray, x: ndarray, y: ndarray) -> ndarray:
+    return asarray(np.where(condition.host, x.host, y.host))
+
+
+def argsort(x: ndarray, kind: str) -> ndarray:
+    return asarray(np.argsort(x.host, kind=kind))  # type: ignore[call-overload]
+
+
+def searchsorted(x: ndarray, values: ndarray) -> ndarray:
+    return asarray(np.searchsorted(x.host, values.host))
+
+
+def ascontiguousarray(x: ndarray) -> ndarray:
+    return x if x.host.flags.c_contiguous else asarray(x.host)
 
 
 class RawModule:
@@ -164,7 +223,7 @@ class Program:
     code = b""
 
     def __init__(self, source: str) -> None:
-        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS )?(\w+)\(', source)
+        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS |__launch_bounds__\(\d+\) )?(\w+)\(', source)
         parameters = "unsigned grid, unsigned block, void **arguments"
         shims = "".join(
             f'extern "C" void shim_{name}({parameters}) {{ launch({name}, grid, block, arguments); }}\n'

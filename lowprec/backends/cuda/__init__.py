@@ -18,26 +18,42 @@ from typing import Any
 
 from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
 from lowprec.backends.cpu.blocks import largest_magnitude
+from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
 from lowprec.backends.cuda.device import check, output_array
+from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
+from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
 from lowprec.backends.owner import is_cupy
 
 __all__ = [
+    "arithmetic",
     "as_codes",
+    "broadcast",
     "changes",
     "check",
+    "column_sums",
     "convert",
     "decode",
+    "elementwise",
     "fold_in",
+    "folded",
     "is_cupy",
+    "joined",
     "largest_magnitude",
     "magnitudes",
+    "maximum",
+    "new_array",
     "output_array",
     "pack",
     "random_words",
+    "reduce",
+    "scatter",
+    "shaped",
     "split",
+    "sum_parts",
     "underflows",
     "unpack",
+    "values",
 ]
 
 

@@ -13,6 +13,10 @@ from lowprec.backends.cuda.sources import OPTIONS, source
 from lowprec.backends.owner import is_cupy
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
+from lowprec.types import Array
+
+Defines = tuple[tuple[str, str], ...]
+"""Names and values that a kernel is compiled with."""
 
 THREADS = 256  # a multiple of a warp's 32 threads
 BLOCKS_PER_PROCESSOR = 8
@@ -59,37 +63,83 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         ) from None
 
 
+def upload(array: Array) -> Any:
+    """A NumPy array's copy on the current device, its dtype kept."""
+    on_device = empty(array.shape, array.dtype)
+    _bytes(on_device).set(_bytes(np.ascontiguousarray(array)))
+    return on_device
+
+
+def download(on_device: Any, array: Array) -> None:
+    """Copies a C-contiguous CuPy array into a NumPy array of its shape and dtype."""
+    array[...] = host_copy(on_device)
+
+
+def host_copy(on_device: Any) -> Array:
+    """A CuPy array as a NumPy array, its dtype kept."""
+    whole = cupy().ascontiguousarray(bits(on_device))
+    copy: Array = _bytes(whole).get().view(on_device.dtype).reshape(on_device.shape)
+    return copy
+
+
+def bits(array: Any) -> Any:
+    """A CuPy array as unsigned integers of the same width: CuPy copies them, and no narrow floats."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _bytes(array: Any) -> Any:
+    """The bytes of a contiguous array, which CuPy moves whatever the dtype."""
+    return array.reshape(-1).view(np.uint8)
+
+
 def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
-    """The array to compute into: `out` after checks (any strides), or a new one on `like`'s device.
+    """`output_for` of one input of the result's shape."""
+    return output_for(out, like.shape, dtype, like)
+
+
+def output_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs: Any) -> Any:
+    """The array to compute into: `out` after checks (any strides), or a new one on the device of the CuPy arrays.
 
     Raises:
         TypeError: out is no CuPy array of that dtype.
-        ValueError: out has another shape or device, or shares memory with `like` without being the same elements.
+        ValueError: out has another shape or device, or shares memory with an input without being the same elements.
     """
+    device = inputs[0].device
     if out is None:
         # On the input's device, which need not be the current one.
-        with like.device:
-            return empty(like.shape, dtype)
+        with device:
+            return empty(shape, dtype)
     if not is_cupy(out) or out.dtype != dtype:
         given = out.dtype if is_cupy(out) else type(out).__name__
         raise TypeError(f"out must be a CuPy array of {dtype}, not {given}")
-    if out.shape != like.shape:
-        raise ValueError(f"out has shape {out.shape}, the result {like.shape}")
-    if out.device != like.device:
-        raise ValueError(f"out is on {out.device}, the input on {like.device}")
-    (start, end), (first, last) = byte_range(out), byte_range(like)
-    # Element by element in the same place a thread reads before it writes; any other overlap is a race between threads.
-    same = out.data.ptr == like.data.ptr and out.strides == like.strides and out.itemsize == like.itemsize
-    if start < last and first < end and not same:
-        raise ValueError("out shares memory with the input; give the input itself or memory of its own")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the result {shape}")
+    if out.device != device:
+        raise ValueError(f"out is on {out.device}, the input on {device}")
+    for x in inputs:
+        # Element by element in one place a thread reads before it writes; any other overlap is a race of threads.
+        if overlap(out, x) and not _same_place(out, x):
+            raise ValueError("out shares memory with the input; give the input itself or memory of its own")
     # Threads would write them in any order.
     if any(step == 0 and size > 1 for size, step in zip(out.shape, out.strides, strict=True)):
         raise ValueError("out has several elements in one place")
     return out
 
 
+def overlap(a: Any, b: Any) -> bool:
+    """Whether the ranges of memory of two GPU arrays overlap."""
+    (start, end), (first, last) = byte_range(a), byte_range(b)
+    return start < last and first < end
+
+
+def _same_place(a: Any, b: Any) -> bool:
+    """Whether element i of both lies at the same bytes."""
+    where = [(x.data.ptr, x.shape, x.strides, x.itemsize) for x in (a, b)]
+    return bool(where[0] == where[1])
+
+
 @lru_cache(maxsize=4096)
-def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...], device: int) -> Any:
+def kernel(file: str, name: str, defines: Defines, device: int) -> Any:
     """A kernel compiled with these definitions for a device, which must be current."""
     xp = cupy()
     options = (*OPTIONS, *(f"-D{key}={value}" for key, value in defines))

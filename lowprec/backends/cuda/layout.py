@@ -1,4 +1,4 @@
-"""Where the elements of two arrays of one shape lie: one contiguous run, or axes with a step in either array."""
+"""Where the elements of arrays of one shape lie: one contiguous run, or axes with a step in each of them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from lowprec.backends.cuda.records import MOST_AXES, STRIDES, Record
 
 
 class Axis(NamedTuple):
-    """Elements along an axis, and bytes from one to the next in either array."""
+    """Elements along an axis, and for each array the bytes from one to the next."""
 
     size: int
-    from_step: int
-    to_step: int
+    steps: tuple[int, ...]
 
 
-def merged_axes(shape: tuple[int, ...], from_steps: tuple[int, ...], to_steps: tuple[int, ...]) -> list[Axis]:
-    """The fewest axes that visit the elements in C order, outermost first; none for a single element."""
+def merged_axes(shape: tuple[int, ...], *steps: tuple[int, ...]) -> list[Axis]:
+    """The fewest axes that visit the elements of arrays in C order, outermost first; none for a single element."""
     axes: list[Axis] = []
-    for axis in map(Axis, shape, from_steps, to_steps):
+    for size, *along in zip(shape, *steps, strict=True):
         # Never stepped along, so its steps join with anything.
-        if axis.size == 1:
+        if size == 1:
             continue
-        # Every axis costs each element a division on the GPU: those that either array walks as one are joined.
-        if axes and axes[-1][1:] == (axis.from_step * axis.size, axis.to_step * axis.size):
-            axes[-1] = axis._replace(size=axes[-1].size * axis.size)
+        # Every axis costs each element a division on the GPU: those that all arrays walk as one are joined.
+        if axes and axes[-1].steps == tuple(step * size for step in along):
+            axes[-1] = Axis(axes[-1].size * size, tuple(along))
         else:
-            axes.append(axis)
+            axes.append(Axis(size, tuple(along)))
     return axes
 
 
-def is_contiguous(axes: list[Axis], from_bytes: int, to_bytes: int) -> bool:
-    """Whether both arrays are one run of elements without gaps."""
-    return not axes or (len(axes) == 1 and axes[0][1:] == (from_bytes, to_bytes))
+def is_contiguous(axes: list[Axis], *item_bytes: int) -> bool:
+    """Whether every array is one run of elements without gaps."""
+    return not axes or (len(axes) == 1 and axes[0].steps == item_bytes)
 
 
 def strides_record(axes: list[Axis]) -> Record:
@@ -43,13 +42,18 @@ def strides_record(axes: list[Axis]) -> Record:
     Raises:
         ValueError: more axes than the struct holds (CuPy has no such arrays).
     """
-    if len(axes) > MOST_AXES:
-        raise ValueError(f"arrays of more than {MOST_AXES} axes are not supported, these have {len(axes)}")
+    refuse_more_axes(axes)
     record = np.zeros((), STRIDES)
-    for name, values in zip(("size", "from", "to"), zip(*axes, strict=True), strict=False):
-        record[name][: len(axes)] = values
+    for place, axis in enumerate(axes):
+        record["size"][place], (record["from"][place], record["to"][place]) = axis
     record["axes"] = len(axes)
     return record
+
+
+def refuse_more_axes(axes: list[Axis]) -> None:
+    """Raises a ValueError for more axes than the kernels' structs hold (CuPy has no such arrays)."""
+    if len(axes) > MOST_AXES:
+        raise ValueError(f"arrays of more than {MOST_AXES} axes are not supported, these have {len(axes)}")
 
 
 def byte_range(array: Any) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from lowprec.values.rounding import MODES, RoundingRule, rounding_rule
 Record = npt.NDArray[np.void]
 
 MOST_AXES = 64  # most_axes of storage.cuh, and the most that CuPy has
+MOST_VERTEX_AXES = 8  # most_vertices of sums.cuh
 
 _FORMAT_NUMBERS = ("exponent_bits", "mantissa_bits", "emin", "subnormals", "zero", "negative_zero")
 _FORMAT_CODES = ("sign_bit", "max_code", "inf_code", "nan_code")
@@ -34,6 +35,42 @@ ROUNDING = _struct(
     *((name, "u8") for name in _RESULTS),
 )
 CONVERSION = _struct(("rounding", ROUNDING), ("carrier", ROUNDING), ("source", FORMAT))
+OPERANDS = _struct(
+    ("size", "i8", (MOST_AXES,)),
+    ("step", "i8", (4, MOST_AXES)),
+    ("data", "u8", (3,)),
+    ("number", "f8", (3,)),
+    ("format", FORMAT, (3,)),
+    ("axes", "i4"),
+    ("down", "i4"),
+)
+NUMBERING = _struct(("base", "i8"), ("at", "u8"), ("step", "i8", (MOST_VERTEX_AXES,)))
+_VERTEX_STEPS, _SUM_SIZES = ("shape", "x_step", "out_step"), ("m", "k", "n", "x_row", "x_k", "x_column")
+_SUM_CUT, _SUM_PLACE = (
+    ("group", "part", "parts", "run", "vertices"),
+    ("row", "column", "first_group", "batch", "number"),
+)
+SUM = _struct(
+    ("step", ROUNDING),
+    ("final", ROUNDING),
+    ("source", FORMAT),
+    *((name, "u8") for name in ("x", "order", "starts")),
+    *((name, "i8", (MOST_VERTEX_AXES,)) for name in _VERTEX_STEPS),
+    *((name, "i8") for name in (*_SUM_SIZES, "out_row", "out_column", *_SUM_CUT)),
+    ("key", "u8"),
+    *((name, NUMBERING) for name in _SUM_PLACE),
+    *((name, "i4") for name in ("axes", "stages", "tag")),
+)
+COLUMN = _struct(
+    ("rounding", ROUNDING),
+    *((name, "i8") for name in ("outer", "size", "inner", "block", "results")),
+    ("step", "i8", (2, 3)),
+    ("key", "u8"),
+    ("offset", "u8"),
+    ("data", "u8", (2,)),
+    ("number", "f8", (2,)),
+    ("format", FORMAT, (2,)),
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 
@@ -45,7 +82,8 @@ def format_record(fmt: FloatFormat) -> Record:
     return np.array((*numbers, fmt.sign_bit, fmt.max_code, fmt.inf_code or 0, nan), FORMAT)
 
 
-def _rounding_record(rule: RoundingRule) -> Record:
+@lru_cache(maxsize=4096)
+def rounding_record(rule: RoundingRule) -> Record:
     results = [getattr(rule, name) for name in _RESULTS]
     numbers = (MODES.index(rule.mode), rule.random_bits, rule.flush)
     return np.array((format_record(rule.fmt)[()], *numbers, *results), ROUNDING)
@@ -55,5 +93,5 @@ def _rounding_record(rule: RoundingRule) -> Record:
 def conversion_record(conversion: Conversion) -> Record:
     """The conversion as `struct Conversion` of storage.cuh: the rounding, the carrier's and the source's format."""
     source = conversion.source or float32  # integers need none
-    rounding, carrier = _rounding_record(conversion.rule), _rounding_record(rounding_rule(source))
+    rounding, carrier = rounding_record(conversion.rule), rounding_record(rounding_rule(source))
     return np.array((rounding[()], carrier[()], format_record(source)[()]), CONVERSION)

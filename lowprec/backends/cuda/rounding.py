@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 
 from lowprec.backends.cpu.rounding import fits_narrow_lanes
-from lowprec.backends.cuda.device import cupy, empty, kernel, launch
+from lowprec.backends.cuda.device import Defines, cupy, download, kernel, launch, upload
 from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
 from lowprec.backends.cuda.records import conversion_record, format_record
 from lowprec.backends.owner import is_cupy
 from lowprec.integers import ceil_div
-from lowprec.types import Array
 from lowprec.values.conversion import Conversion
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32
 from lowprec.values.rounding import MODES
-
-Defines = tuple[tuple[str, str], ...]
 
 # The types that kernels compute with; every other dtype's bytes are codes of a format.
 _NUMBERS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"} | {
@@ -33,9 +30,9 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
     never do. NumPy arrays, which come here inside `backend("cuda")`, travel to the GPU and back.
     """
     if not is_cupy(x):
-        on_device = _upload(out)
-        refused = convert(conversion, _upload(x), key, offset, on_device)
-        _download(on_device, out)
+        on_device = upload(out)
+        refused = convert(conversion, upload(x), key, offset, on_device)
+        download(on_device, out)
         return refused
     if x.size == 0:
         return False
@@ -47,14 +44,14 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
         # Integers are never NaN, so that their conversions need not be waited for.
         bad = cupy().zeros((), np.uint32) if refuses else None
         arguments = (x, out, np.int64(x.size), np.uint64(key), np.uint64(offset), conversion_record(conversion), bad)
-        function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous), device.id)
+        function = kernel("convert.cu", "lowprec_convert", convert_defines(conversion, contiguous), device.id)
         # A thread has 8 elements of a block of 64, which share counters; the first block may begin before the offset.
         units = ((offset & 63) + x.size + 63) // 64 * 8
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         return bad is not None and bool(bad.get())
 
 
-def _convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
+def convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     """The combination of convert.cu that carries out a conversion: the same lanes as on the CPU."""
     source = conversion.source
     narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
@@ -62,19 +59,21 @@ def _convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     return (
         # Not the CPU's float64 rounded to odd: the GPU reads float64 in wide lanes.
         ("LP_LANE", "u32" if narrow and fits_narrow_lanes(conversion.rule) else "u64"),
-        ("LP_FROM", _stored(conversion.in_dtype)),
-        ("LP_TO", _stored(conversion.out_dtype) if values else _codes(conversion.out_dtype)),
+        ("LP_FROM", stored_type(conversion.in_dtype)),
+        ("LP_TO", stored_type(conversion.out_dtype) if values else codes_type(conversion.out_dtype)),
         ("LP_MODE", str(MODES.index(conversion.rule.mode))),
         ("LP_VALUES", str(int(values))),
         ("LP_STRIDED", str(int(not contiguous))),
     )
 
 
-def _stored(dtype: np.dtype[Any]) -> str:
-    return f"Numbers<{_NUMBERS[dtype]}>" if dtype in _NUMBERS else _codes(dtype)
+def stored_type(dtype: np.dtype[Any]) -> str:
+    """How a kernel reads and writes elements of a dtype (storage.cuh)."""
+    return f"Numbers<{_NUMBERS[dtype]}>" if dtype in _NUMBERS else codes_type(dtype)
 
 
-def _codes(dtype: np.dtype[Any]) -> str:
+def codes_type(dtype: np.dtype[Any]) -> str:
+    """The same where the elements are codes, whatever the dtype."""
     return f"Codes<u{8 * dtype.itemsize}>"
 
 
@@ -100,9 +99,9 @@ def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
         ValueError: a code wider than the format.
     """
     if not is_cupy(codes):
-        on_device = _upload(out)
-        decode(fmt, _upload(codes), on_device)
-        return _download(on_device, out)
+        on_device = upload(out)
+        decode(fmt, upload(codes), on_device)
+        return download(on_device, out)
     if codes.size == 0:
         return None
     axes = merged_axes(codes.shape, codes.strides, out.strides)
@@ -124,23 +123,7 @@ def _decode_defines(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any], 
     narrow = out == np.float32 and fmt.emin >= float32.emin
     return (
         ("LP_LANE", "u32" if narrow else "u64"),
-        ("LP_FROM", _codes(codes)),
-        ("LP_TO", _stored(out)),
+        ("LP_FROM", codes_type(codes)),
+        ("LP_TO", stored_type(out)),
         ("LP_STRIDED", str(int(not contiguous))),
     )
-
-
-def _upload(array: Array) -> Any:
-    """A NumPy array's copy on the current device, its dtype kept."""
-    on_device = empty(array.shape, array.dtype)
-    _bytes(on_device).set(_bytes(np.ascontiguousarray(array)))
-    return on_device
-
-
-def _download(on_device: Any, array: Array) -> None:
-    array[...] = _bytes(on_device).get().view(array.dtype).reshape(array.shape)
-
-
-def _bytes(array: Any) -> Any:
-    """The bytes of a contiguous array, which CuPy moves whatever the dtype."""
-    return array.reshape(-1).view(np.uint8)

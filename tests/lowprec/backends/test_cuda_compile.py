@@ -11,7 +11,7 @@ import pytest
 
 import lowprec
 from lowprec.backends.cuda.compiler import machine_code
-from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
+from lowprec.backends.cuda.rounding import _decode_defines, convert_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.values.conversion import conversion_of
 from lowprec.values.rounding import MODES, Rounding
@@ -56,7 +56,7 @@ def conversions() -> list[tuple[tuple[str, str], ...]]:
     asked += [("storage", ml_dtypes.float8_e4m3fn, fmt, "up", 0, True) for fmt in ("float32", "float64")]
     asked += [("code", dtype, "float16", "stochastic", 16, True) for dtype in (np.int8, np.uint32, np.int64, np.uint64)]
     return [
-        _convert_defines(conversion_of(kind, np.dtype(dtype), fmt, Rounding(mode, bits)), contiguous)
+        convert_defines(conversion_of(kind, np.dtype(dtype), fmt, Rounding(mode, bits)), contiguous)
         for kind, dtype, fmt, mode, bits, contiguous in asked
     ]
 
