@@ -51,7 +51,18 @@ def answer(first: str, fmt: str | None) -> str:
     """
     if fmt is not None:
         return str(explain(number(first), as_format(fmt)))
-    return listing() if first == "formats" else str(as_format(first))
+    if first == "formats":
+        return listing()
+    try:
+        return str(as_format(first))
+    except ValueError:
+        try:
+            number(first)
+        except ValueError:
+            pass
+        else:  # a number alone: what is missing is the format
+            raise ValueError(f"in which format? python -m lowprec {first} float8_e4m3fn") from None
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

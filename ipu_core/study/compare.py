@@ -16,7 +16,7 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
-from ipu_core.study.point import Evaluate, Problem, Recipe, ideal_step, run_point
+from ipu_core.study.point import Evaluate, Problem, Recipe, ideal_step, run_point, takes_arguments
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import check_count
@@ -207,6 +207,8 @@ def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any
 
 def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
+        if not takes_arguments(batches, 2):
+            raise TypeError("batches is a function (seed, step) -> batch, of two arguments, or a list of batches")
         return partial(partial, batches)
     _check_alike(batches)
     return partial(_in_drawn_order, batches)

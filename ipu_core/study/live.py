@@ -7,7 +7,9 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
 ROOM = 12  # lines of a terminal that are not for the bars of waiting points
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn
 MakeTable = Callable[[], Table]
+
+
+_part: ContextVar[bool] = ContextVar("ipu_core_part_of_a_sweep", default=False)
+
+
+@contextmanager
+def as_a_part() -> Iterator[None]:
+    """Within the context studies are parts of a sweep, which shows a table of its own: in a notebook theirs go."""
+    token = _part.set(True)
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 class View(Protocol):
@@ -183,7 +198,8 @@ class Notebook:
 
     def __exit__(self, *_: object) -> None:
         self._running.clear()
-        self._handle.update(self._page())
+        # What is part of a larger whole leaves the table to that.
+        self._handle.update(self._display.HTML("") if _part.get() else self._page())
 
     def __call__(self, event: Event) -> None:
         name = str(event.item)

@@ -249,7 +249,7 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
         TypeError: it takes or gives something else.
         ValueError: a measure takes the name of another figure of a result.
     """
-    if evaluate is not None and not _takes(evaluate, 2):
+    if evaluate is not None and not takes_arguments(evaluate, 2):
         raise TypeError(
             "evaluate takes (params, precision), the trained parameters and a Precision: "
             "lambda params, precision: {'test_accuracy': ...}"
@@ -265,7 +265,7 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
     return found
 
 
-def _takes(function: Any, count: int) -> bool:
+def takes_arguments(function: Any, count: int) -> bool:
     """Whether a function's signature, if it has one, allows `count` positional arguments."""
     try:
         # bind calls nothing: an error inside `evaluate` must not be taken for a wrong signature.

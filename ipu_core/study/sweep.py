@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.study.axes import GROUP, RATE, Axis, Setting, axes_of, drawn, grid, label, one_by_one, setting
 from ipu_core.study.compare import compare, said, step_of
+from ipu_core.study.live import as_a_part
 from ipu_core.study.point import Evaluate
 from ipu_core.study.rows import write_csv
 from ipu_core.study.settings import check_count, usual_engine
@@ -82,6 +83,8 @@ def sweep(
         TypeError: an argument of another kind.
         OtherStudy: the folder holds another study.
     """
+    if "precision" in options:
+        raise TypeError("a sweep takes its precision as base=, on top of which the axes' values are set")
     every, spaced = axes_of(axes), {"steps": steps, "seeds": seeds}
     for name, count in spaced.items():
         check_count(name, count)
@@ -108,6 +111,7 @@ def sweep(
     training, execution = _values(training, execution, base, options)
     made = Sweep(title or getattr(loss, "__name__", "sweep"), every, start, settings, by, within, search)
 
+    @as_a_part()
     def train(wanted: Sequence[Setting]) -> None:
         """Adds the studies of some settings to what is made."""
         recipes = dict.fromkeys(each.recipe for each in wanted)

@@ -27,14 +27,32 @@ Recompute = bool | float | tuple[str, ...]
 
 def check_loss_function(loss: Any) -> None:
     """Raises TypeError if `loss` cannot be called."""
+    if _is_module(loss):
+        raise TypeError(
+            "loss must be a function (params, batch) -> one number, and this is a module of torch: "
+            "model = from_torch(module, batch, loss) has model.loss and model.params"
+        )
     if not callable(loss):
         raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
 
 
+def _is_module(x: Any) -> bool:
+    """Whether something is a module of torch, which need not be there."""
+    return any(each.__module__.startswith("torch.nn") and each.__name__ == "Module" for each in type(x).__mro__)
+
+
 def check_optimizer(optimizer: Any) -> None:
     """Raises TypeError if `optimizer` is a class, or lacks `init` or `update`."""
-    if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
+    library = type(optimizer).__module__.partition(".")[0]
+    if library in ("optax", "torch"):
+        way = "from_torch_optimizer(model, optimizer) makes one" if library == "torch" else "Adam, AdamW, Lamb are here"
+        raise TypeError(f"an optimizer of {library} keeps its state in arrays of its own and cannot be traced: {way}")
+    missing = [name for name in ("init", "update") if not callable(getattr(optimizer, name, None))]
+    missing += [] if hasattr(optimizer, "lr") else ["lr"]
+    if isinstance(optimizer, type) or missing:
+        own = "one of your own has lr, init(params) and update(params, gradients, state, lr)"
+        lacks = f"; {own}, and this lacks {', '.join(missing)}" if missing and not isinstance(optimizer, str) else ""
+        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}{lacks}")
 
 
 def check_orders(accumulations: Any) -> Orders | None:

@@ -426,7 +426,18 @@ def _keep(value: Arithmetic | Execution, **checked: Any) -> None:
 
 def _refuse_unknown(given: Mapping[str, Any], there: Sequence[str]) -> None:
     if unknown := [name for name in given if name not in there]:
-        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(there)}")
+        hint = HINTS.get(unknown[0])
+        told = "" if hint is None else f": {hint}"
+        raise TypeError(f"there is no option {unknown[0]!r}{told}; there are {', '.join(there)}")
+
+
+HINTS: Mapping[str, str] = {
+    "lr": "the rate is the optimizer's, Adam(lr=0.001)",
+    "seed": "of compare and sweep `seeds` is how many, of a TrainLoop `key` is the seed",
+    "epochs": "`steps` are counted in updates",
+    "betas": "they are the optimizer's, Adam(b1=0.9, b2=0.999)",
+}
+"""What was meant by options that others have."""
 
 
 def _target(spec: Target | str | None) -> Target:

@@ -64,7 +64,7 @@ class FloatFormat:
 
     name: str
     exponent_bits: int
-    mantissa_bits: int
+    mantissa_bits: int = None  # type: ignore[assignment]  # always an int after construction
     bias: int = None  # type: ignore[assignment]  # always an int after construction
     signed: bool = True
     infinities: bool = True
@@ -74,7 +74,11 @@ class FloatFormat:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise TypeError(f"a format's name must be a string, not {self.name!r}")
+            meant = f"; by its widths alone it is as_format('e{self.name}m{self.exponent_bits}')"
+            told = meant if isinstance(self.name, int) else ""
+            raise TypeError(f"a format's name must be a string, not {self.name!r}{told}")
+        if cast("int | None", self.mantissa_bits) is None:
+            raise TypeError(f"format {self.name!r} needs exponent_bits and mantissa_bits")
         if cast("int | None", self.bias) is None:
             # An absurd width is refused by `_check`, in words; the power must not be computed before.
             width = _integer(self, "exponent_bits")
