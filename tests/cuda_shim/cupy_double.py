@@ -92,7 +92,9 @@ class ndarray:
     def __getitem__(self, index: Any) -> ndarray:
         if isinstance(index, ndarray):
             return asarray(self.host[index.host])
-        return self._like(self.host[index] if index != () else self.host)
+        part = self.host[index]
+        # NumPy gives a number for an element, CuPy an array without axes.
+        return self._like(part if isinstance(part, np.ndarray) else self.host[(*index, ...)])
 
     def transpose(self, *axes: int) -> ndarray:
         return self._like(self.host.transpose(*axes))

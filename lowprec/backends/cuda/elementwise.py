@@ -92,7 +92,8 @@ def arithmetic(
     bad, left = (False, False) if state is None else map(bool, state.get())
     if left:
         _finish(operation, conversion, operands, key, offset, result, np.flatnonzero(marks.get()).tolist())
-    return result, bad, None
+    # The kernel notes every NaN, and is asked here for other things too.
+    return result, bad and rule.fmt.nan_code is None, None
 
 
 def _plain(x: Operand) -> bool:

@@ -14,12 +14,13 @@ from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.rounding import _decode_defines, convert_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.values.conversion import conversion_of
+from lowprec.values.elementwise_op import OPERATIONS
 from lowprec.values.rounding import MODES, Rounding
 from tests.cuda_shim.nvrtc import compile_cuda, library
 from tests.cuda_shim.tree import HEADERS, KERNELS, tree_source
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-MOSTLY_ONE = ["sm_90", *(pytest.param(other, marks=pytest.mark.slow) for other in ("sm_80", "sm_100"))]
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+MOSTLY_ONE = ["sm_90", *(pytest.param(other, marks=pytest.mark.slow) for other in ("sm_80", "sm_100", "sm_120"))]
 """No source asks for the architecture, so that the kernels' own files show what differs: spills."""
 USES = KERNELS.parent / "tests" / "cuda_shim" / "uses"
 
@@ -35,14 +36,23 @@ def _nvrtc() -> None:
         pytest.skip(str(error))
 
 
-def compiled(text: str, architecture: str, defines: tuple[tuple[str, str], ...] = ()) -> str:
-    """The PTX of a source that compiles without spills and without anything stray."""
+FUSED = re.compile(r"fma\.rn\.f(?:32|64)")
+"""Instructions that sources ask for by name: in exact products, quotients, roots and sums of products."""
+
+
+def compiled(
+    text: str, architecture: str, defines: tuple[tuple[str, str], ...] = (), *, fused: bool = False, stack: bool = False
+) -> str:
+    """The PTX of a source that compiles without spills and without anything stray.
+
+    fused: whether the source asks for fused operations. stack: whether it may keep arrays in the stack's memory.
+    """
     result = compile_cuda(text, architecture, (*OPTIONS, *(f"-D{name}={value}" for name, value in defines)))
     assert result.machine_code > 0
-    assert STRAY.findall(result.ptx) == []
+    assert [stray for stray in STRAY.findall(result.ptx) if not (fused and FUSED.fullmatch(stray))] == []
     for line in re.findall(r".*stack frame.*", result.log):
         assert "0 bytes spill stores, 0 bytes spill loads" in line
-        assert ("LP_STRIDED", "1") in defines or " 0 bytes stack frame" in line
+        assert stack or ("LP_STRIDED", "1") in defines or " 0 bytes stack frame" in line
     return result.ptx
 
 
@@ -88,7 +98,48 @@ def test_decode_compiles_in_every_combination(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("path", sorted((KERNELS / "cuda").glob("*.cu")), ids=lambda path: path.name)
 def test_every_kernel_file_compiles_as_it_is(path: Path, architecture: str) -> None:
-    compiled(tree_source(path.name), architecture)
+    compiled(tree_source(path.name), architecture, fused=path.name in FUSING, stack=path.name in STACKED)
+
+
+FUSING = ("elementwise.cu",)
+STACKED = ("elementwise.cu", "sums.cu")
+ROUNDED = (("LP_LANE", "u32"), ("LP_TO", "Codes<u16>"), ("LP_VALUES", "0"))
+STORED = (("LP_A", "Numbers<float>"), ("LP_B", "Codes<u8>"), ("LP_C", "Codes<u16>"))
+
+
+@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide", "sqrt", "fma"])
+def test_exact_operations_fuse_what_they_ask_for_alone(operation: str) -> None:
+    mode = str(list(MODES).index("stochastic"))
+    text = tree_source("elementwise.cu")
+    exact = (("LP_EXACT", "1"), ("LP_OP", f"exact_{operation}"), ("LP_STEP", "odd"), ("LP_READ", "u64"))
+    wide = (("LP_LANE", "u64"), ("LP_TO", "Codes<u16>"), ("LP_VALUES", "0"), ("LP_MODE", mode))
+    fuses = operation not in ("add", "subtract")
+    ptx = compiled(text, "sm_90", (*exact, *wide, *STORED), fused=fuses, stack=True)
+    assert bool(FUSED.search(ptx)) == fuses
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_float32_operations_fuse_nothing(operation: str) -> None:
+    single = (("LP_EXACT", "0"), ("LP_OP", f"{operation}_operation"), ("LP_STEP", "odd"), ("LP_READ", "u32"))
+    compiled(tree_source("elementwise.cu"), "sm_90", (*single, *ROUNDED, ("LP_MODE", "0"), *STORED), stack=True)
+
+
+@pytest.mark.parametrize("mode", ["-1", "0", "6"])
+def test_sums_compile(mode: str) -> None:
+    terms = (("LP_FROM", "Numbers<float>"), ("LP_READ", "u32"), ("LP_MAXIMUM", "0"))
+    to = "Numbers<double>" if mode == "-1" else "Codes<u16>"
+    for finish, lane in (("0", "u32"), ("1", "u32"), ("1", "u64")):
+        last = (("LP_LAST", mode), ("LP_LANE", "u64" if mode == "-1" else lane), ("LP_TO", to))
+        step = (("LP_STEP", mode), ("LP_STEP_LANE", lane))
+        compiled(tree_source("sums.cu"), "sm_90", (("LP_FINISH", finish), *terms, *step, *last), stack=True)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "running", "kahan", "pair"])
+def test_ordered_sums_compile(kind: str) -> None:
+    for mode in ("-1", "0", "6"):
+        for factor in ("Number", "Codes<u8>"):
+            job = (("LP_KIND", f"{kind}_sum"), ("LP_A", "Codes<u16>"), ("LP_B", factor), ("LP_MODE", mode))
+            compiled(tree_source("columns.cu"), "sm_90", (*job, ("LP_TO", "float")), fused=mode == "-1")
 
 
 @pytest.mark.parametrize("architecture", MOSTLY_ONE)
@@ -132,7 +183,7 @@ def test_sources_are_installed_with_the_package() -> None:
         text = source(path.name)
         assert "#include" not in text
         assert text.count("LP_INLINE Words philox") <= 1
-        compiled(text, "sm_90")
+        compiled(text, "sm_90", fused=path.name in FUSING, stack=path.name in STACKED)
 
 
 def test_cupys_binding_of_nvrtc_compiles_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
