@@ -84,6 +84,16 @@ def cupy(monkeypatch: pytest.MonkeyPatch, kernel_cache: str) -> Iterator[ModuleT
         function.cache_clear()
 
 
+@pytest.fixture(params=["double", pytest.param("device", marks=pytest.mark.cuda)])
+def device_arrays(request: pytest.FixtureRequest) -> ModuleType:
+    """CuPy's double, and CuPy itself where there is a GPU: the same tests of both."""
+    if request.param == "double":
+        return request.getfixturevalue("cupy")  # type: ignore[no-any-return]
+    if (reason := _missing("cuda")) is not None:
+        pytest.skip(reason)
+    return device.cupy()  # type: ignore[no-any-return]
+
+
 @pytest.fixture(params=["reference", "cpu", "cuda-source", pytest.param("cuda", marks=pytest.mark.cuda)])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a backend that is in force during the test; "cuda-source" is the GPU's code run on the CPU."""

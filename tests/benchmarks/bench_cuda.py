@@ -37,7 +37,7 @@ def cases(cupy: Any) -> dict[str, tuple[int, Callable[[], object]]]:
     host = np.random.default_rng(0).standard_normal(COUNT, dtype=np.float32)
     x, double = cupy.asarray(host), cupy.asarray(host[: COUNT // 2].astype(np.float64))
     half, byte, single = (cupy.empty(COUNT, dtype) for dtype in (np.uint16, np.uint8, np.float32))
-    square = x.reshape(1 << 13, -1)
+    square, narrow = x.reshape(1 << 13, -1), half.view(np.float16)
 
     def to(fmt: str, out: Any, rounding: str, source: Any = x, **more: Any) -> tuple[int, Callable[[], object]]:
         moved = source.nbytes + out.nbytes
@@ -58,6 +58,14 @@ def cases(cupy: Any) -> dict[str, tuple[int, Callable[[], object]]]:
             lambda: lp.round(single, "float8_e5m2", "stochastic", key=1, out=single),
         ),
         "decode float8_e4m3fn": (5 * COUNT, lambda: lp.decode(byte, "float8_e4m3fn", out=single)),
+        "float32_op multiply -> float16, stochastic": (
+            10 * COUNT,
+            lambda: lp.float32_op("multiply", x, single, fmt="float16", rounding="stochastic", key=1, out=narrow),
+        ),
+        "float32_op exp -> float16": (6 * COUNT, lambda: lp.float32_op("exp", x, fmt="float16", out=narrow)),
+        "add, exact, -> float16": (10 * COUNT, lambda: lp.add(x, single, "float16", out=narrow)),
+        "reduce_sum of rows of 16384": (4 * COUNT, lambda: lp.reduce_sum(square, 1)),
+        "reduce_max of everything": (4 * COUNT, lambda: lp.reduce_max(x)),
         "decode bfloat16": (6 * COUNT, lambda: lp.decode(half, "bfloat16", out=single)),
     }
 
