@@ -54,7 +54,15 @@ LP_INLINE f32v through_double(f32v x, Function function) {
             return result;                        \
         }                                         \
     };
-#define LP_FUNCTION(name) LP_OPERATION(name, through_double(a, [](auto x) { return name##_function(x); }))
+// A struct, not a lambda: NVRTC 13.0 takes generic lambdas for functions of the host.
+#define LP_FUNCTION(name)                               \
+    struct name##_of {                                  \
+        template <class X>                              \
+        LP_INLINE auto operator()(X x) const {          \
+            return name##_function(x);                  \
+        }                                               \
+    };                                                  \
+    LP_OPERATION(name, through_double(a, name##_of()))
 
 template <class F>
 LP_INLINE F with_sign_bits(F x, u32 keep, u32 flip) {
