@@ -166,10 +166,10 @@ def order_of_sums(accumulation: Accumulation) -> Accumulation:
     """The Accumulation, checked to be one for sums of single terms.
 
     Raises:
-        ValueError: the aligned adder, which needs the exponents of products.
+        ValueError: an adder of products, of which a sum without products has none.
     """
-    if accumulation.adder == "aligned":
-        raise ValueError("adder='aligned' is for products, not for sums")
+    if accumulation.adder != "sequential":
+        raise ValueError(f"adder={accumulation.adder!r} is for products, not for sums")
     return accumulation
 
 
