@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 
 import lowprec as lp
-from lowprec import backends
 from lowprec.backends.cuda import device
 from lowprec.values.elementwise_op import OPERATIONS
 from lowprec.values.rounding import MODES
@@ -117,15 +116,6 @@ def test_sums_rounded_at_every_addition(fmt: str, mode: str, cupy: ModuleType) -
     agree(lambda a: lp.cumulative_sum(a, 0, how, mode, key=1), cupy, x)
 
 
-def test_sums_beyond_doubles_range_overflow_as_the_format_says(cupy: ModuleType) -> None:
-    wide = lp.FloatFormat("e11m18", 11, 18, 1022)
-    x = np.float32([3e38] * 3)
-    for overflow in ("saturate", "infinity"):
-        with backends.backend("reference"):
-            want = lp.sum(x, None, wide, overflow=overflow)
-        assert lp.sum(cupy.asarray(x), None, wide, overflow=overflow).host == want
-
-
 @pytest.mark.parametrize("threads, blocks", [(1, 1), (33, 2), (256, 3)])
 def test_any_grid_and_block_gives_the_same(
     threads: int, blocks: int, cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -181,9 +171,9 @@ def test_nothing_waits_and_nothing_is_copied(cupy: ModuleType) -> None:
 def test_refusals(cupy: ModuleType) -> None:
     x = np.ones((4, 6), np.float32)
     there = cupy.asarray(x)
-    with pytest.raises(TypeError, match="lie on a GPU .* and here .a ndarray.: move them together"):
+    with pytest.raises(TypeError, match=r"lie on a GPU .* and here .a ndarray.: move them together"):
         lp.add(there, x)
-    with pytest.raises(TypeError, match="lie on a GPU .* and here .a ndarray.: move them together"):
+    with pytest.raises(TypeError, match=r"lie on a GPU .* and here .a ndarray.: move them together"):
         lp.float32_op("add", x, there)
     with pytest.raises(TypeError, match="indices and updates lie on a GPU"):
         lp.scatter_add(np.arange(4), there, 4)
