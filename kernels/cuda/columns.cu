@@ -72,9 +72,8 @@ struct Adder {
         : draws(job.key, job.rounding.random_bits), rounder(make_rounder<u64>(job.rounding, true)) {}
     LP_INLINE Sum plus(Sum a, Sum b, u64 index) {
         const Exact sum = sum_of(a, b);
-        double odd = to_odd(signed_zero(sum.value, a, b, LP_MODE == down), sum.error);
-        // Beyond double's range: its largest value, which is odd, lies on the same side of all that a format has.
-        if (sum.left && !finite(sum.value)) odd = sum.value > 0 ? 0x1.fffffffffffffp1023 : -0x1.fffffffffffffp1023;
+        // No sum leaves double's range: products of values that float32 holds are below 2^256.
+        const double odd = to_odd(signed_zero(sum.value, a, b, LP_MODE == down), sum.error);
         u64 random = 0;
         if (LP_MODE == stochastic) random = draws(index);
         return bit_cast<double>(round_bits<LP_MODE, true>(bit_cast<u64>(odd), random, rounder));

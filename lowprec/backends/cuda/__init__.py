@@ -1,15 +1,22 @@
-"""The cuda backend: rounding and decoding of CuPy arrays, by the CPU's own headers compiled with NVRTC.
+"""The cuda backend: rounding, arithmetic, functions and sums of CuPy arrays, by the CPU's own headers and NVRTC.
 
-Arrays choose it: `round`, `astype`, `encode` and `decode` of a CuPy array run on its device, on CuPy's current stream,
-without copies, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is
-imported when it is first needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
+Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `reduce_sum`,
+`reduce_max`, `scatter_add`, and `sum` and its kin of CuPy arrays run on their device, on CuPy's current stream, and
+return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first
+needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
 - `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")`
   work. CuPy (14 or later) stores such arrays and computes with none of them but bfloat16: it raises, where a plain
   uint8 would be added up as integers. Older versions hold float16, float32 and float64 only: there `astype` names
   `encode`, whose codes are uint8, uint16 or uint32.
-- Launches are asynchronous. Two checks wait for the result: for NaN in a conversion to a format without NaN, and for
-  codes wider than the format (4- and 6-bit ones come in bytes). Neither is possible inside a captured graph.
+- Launches are asynchronous. Some checks wait for the result: for NaN where the format has none, for codes wider than
+  the format (4- and 6-bit ones come in bytes), for indices outside the rows, and, in exact arithmetic of float64
+  operands and of laws that a double cannot carry, for elements that the reference makes on the host. None of it is
+  possible inside a captured graph.
+- Copied, on the device, is what the CPU copies too: an array whose summed axes do not lie at one stride, and a sum that
+  goes into `out`. Where kept axes cannot be joined, their numbers go to the device, one for each vertex.
+- One thread makes one sum: a long one alone is slow, and `splits` gives the parts of `reduce_sum` to threads of their
+  own. Sums there are made by the sequential adder only.
 - `out=` may have any strides but must be the input itself or other memory; `random_bits="exact"` is refused where it
   would have to look at the elements.
 """
@@ -72,4 +79,4 @@ def __getattr__(name: str) -> Any:
     # Python itself asks modules for such names (`__path__`, `__wrapped__`); the sentence below is for people.
     if name.startswith("__"):
         raise AttributeError(name)
-    raise AttributeError(f"the cuda backend has round, astype, encode and decode, but no {name}; use the cpu backend")
+    raise AttributeError(f"the cuda backend has rounding, arithmetic and sums, but no {name}; use the cpu backend")

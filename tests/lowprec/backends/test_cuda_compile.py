@@ -45,13 +45,15 @@ def compiled(
 ) -> str:
     """The PTX of a source that compiles without spills and without anything stray.
 
-    fused: whether the source asks for fused operations. stack: whether it may keep arrays in the stack's memory.
+    fused: whether the source asks for fused operations. stack: whether it may keep arrays in the stack's memory, where
+    the routine that ends a root or quotient of doubles saves a few registers too.
     """
     result = compile_cuda(text, architecture, (*OPTIONS, *(f"-D{name}={value}" for name, value in defines)))
     assert result.machine_code > 0
     assert [stray for stray in STRAY.findall(result.ptx) if not (fused and FUSED.fullmatch(stray))] == []
     for line in re.findall(r".*stack frame.*", result.log):
-        assert "0 bytes spill stores, 0 bytes spill loads" in line
+        spilled = [int(bytes_) for bytes_ in re.findall(r"(\d+) bytes spill", line)]
+        assert max(spilled) <= (32 if fused and stack else 0)
         assert stack or ("LP_STRIDED", "1") in defines or " 0 bytes stack frame" in line
     return result.ptx
 
