@@ -8,6 +8,7 @@
 //     LP_MODE    rounding mode
 //     LP_VALUES  1: values on the format's grid, 0: its codes
 //     LP_STRIDED 1: any strides, 0: both arrays C-contiguous
+//     LP_WAY, LP_END  those of round_fast.h where it serves (in lanes u32), else -1
 #include "units.cuh"
 
 #ifndef LP_LANE
@@ -17,10 +18,21 @@
 #define LP_MODE stochastic
 #define LP_VALUES 0
 #define LP_STRIDED 0
+#define LP_WAY lowprec::scaled
+#define LP_END lowprec::symmetric
 #endif
 
 namespace lowprec {
 inline namespace LP_ISA {
+
+template <class E, class From, class To, int mode, bool values, bool fast>
+struct ConverterOf {
+    typedef Converter<E, From, To, mode, values> type;
+};
+template <class E, class From, class To, int mode, bool values>
+struct ConverterOf<E, From, To, mode, values, true> {
+    typedef FastConverter<From, To, mode, values, LP_WAY, LP_END> type;
+};
 
 // Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid: four
 // pairs of neighbours, 16 elements apart. Element i has index offset + i; `lead` is how far into its block the first
@@ -28,14 +40,14 @@ inline namespace LP_ISA {
 template <class E, class From, class To, int mode, bool values>
 LP_INLINE void convert_contiguous(const void *from, void *to, i64 count, u64 key, u64 offset, const Conversion &job,
                                   u32 *bad) {
-    typedef Converter<E, From, To, mode, values> Convert;
+    typedef typename ConverterOf<E, From, To, mode, values, (LP_END >= 0)>::type Convert;
     typedef typename Convert::In In;
     typedef typename Convert::Out Out;
     const Convert convert(job);
     const In *x = static_cast<const In *>(from);
     Out *y = static_cast<Out *>(to);
     const i64 lead = i64(offset & 63);
-    const bool pairs = (lead & 1) == 0 && aligned<In, 2>(from) && aligned<Out, 2>(to);
+    const bool pairs = (lead & 1) == 0 && is_aligned<In, 2>(from) && is_aligned<Out, 2>(to);
     const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
     u32 refused = 0;
     for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
@@ -66,7 +78,7 @@ LP_INLINE void convert_contiguous(const void *from, void *to, i64 count, u64 key
 template <class E, class From, class To, int mode, bool values>
 LP_INLINE void convert_strided(const void *from, void *to, i64 count, u64 key, u64 offset, const Conversion &job,
                                u32 *bad, const Strides &strides) {
-    typedef Converter<E, From, To, mode, values> Convert;
+    typedef typename ConverterOf<E, From, To, mode, values, (LP_END >= 0)>::type Convert;
     const Convert convert(job);
     u32 refused = 0;
     for_elements<E, mode>(count, key, offset, job.rounding.random_bits, [&](i64 i, E random) {
@@ -81,8 +93,8 @@ LP_INLINE void convert_strided(const void *from, void *to, i64 count, u64 key, u
 }  // namespace LP_ISA
 }  // namespace lowprec
 
-// Blocks of 256 (THREADS in backends/cuda/device.py), three at once: as many as the registers allow without spills.
-#define LP_BOUNDS __launch_bounds__(256, 3)
+// Blocks of 256 (THREADS in backends/cuda/device.py), as many at once as the registers allow without spills.
+#define LP_BOUNDS __launch_bounds__(256, LP_END >= 0 ? 5 : 3)
 
 #if LP_STRIDED
 extern "C" __global__ void LP_BOUNDS lowprec_convert(const void *from, void *to, long long count,

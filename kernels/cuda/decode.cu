@@ -34,7 +34,7 @@ LP_INLINE void decode_contiguous(const void *from, void *to, i64 count, const Fo
     const int bits = width(format);
     const In *codes = static_cast<const In *>(from);
     Out *values = static_cast<Out *>(to);
-    const i64 whole = aligned<In, 4>(from) && aligned<Out, 4>(to) ? count / 4 : 0;
+    const i64 whole = is_aligned<In, 4>(from) && is_aligned<Out, 4>(to) ? count / 4 : 0;
     const i64 thread = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
     for (i64 quad = thread; quad < whole; quad += step) {
         Pack<In, 4> x = reinterpret_cast<const Pack<In, 4> *>(from)[quad];

@@ -53,7 +53,7 @@ LP_INLINE void store_pack(T *to, const Pack<T, count> &pack) {
 }
 
 template <class T, int count>
-LP_INLINE bool aligned(const void *pointer) {
+LP_INLINE bool is_aligned(const void *pointer) {
     return reinterpret_cast<u64>(pointer) % (sizeof(T) * count) == 0;
 }
 

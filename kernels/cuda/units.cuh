@@ -3,6 +3,7 @@
 #define LOWPREC_UNITS_CUH
 
 #include "lowprec/random.h"
+#include "lowprec/round_fast.h"
 #include "storage.cuh"
 
 namespace lowprec {
@@ -78,6 +79,27 @@ struct Converter {
             refused |= (bits & Carrier<E>::magnitude) > Carrier<E>::infinity;
             return To::template store<values>(round_bits<mode, values>(bits, random, rounder), carrier);
         }
+    }
+};
+
+// The same by round_fast.h, for what it serves: 16 random bits stand in the low half of `random`.
+template <class From, class To, int mode, bool values, int way, int end>
+struct FastConverter {
+    typedef typename From::stored In;
+    typedef typename To::stored Out;
+    FastRounder rounder;
+    Decoder<u32> source;
+
+    LP_INLINE explicit FastConverter(const Conversion &job) {
+        rounder = make_fast_rounder(job.rounding, values);
+        source = make_decoder<u32>(job.source);
+    }
+
+    LP_INLINE Out operator()(In x, u32 random, u32 &refused) const {
+        const u32 bits = From::load(x, source);
+        refused |= (bits & Carrier<u32>::magnitude) > Carrier<u32>::infinity;
+        const u32 up = mode == stochastic ? ((random << 16) & rounder.random_mask) >> rounder.random_shift : 0;
+        return To::template store<values>(fast_round<mode, way, end, values>(bits, up, rounder), Rounder<u32>());
     }
 };
 

@@ -71,47 +71,56 @@ LP_INLINE FastRounder make_fast_rounder(const Rounding &r, bool as_value) {
     return q;
 }
 
+LP_INLINE i32 as_signed(u32 x) { return i32(x); }
+LP_INLINE u32 whole_part(float x) { return u32(i32(x)); }
+LP_INLINE float real_of(u32 x) { return float(i32(x)); }
 #ifdef LP_VECTOR_BYTES
+LP_INLINE i32v as_signed(u32v x) { return (i32v)x; }
+LP_INLINE u32v whole_part(f32v x) { return (u32v) __builtin_convertvector(x, i32v); }
+LP_INLINE f32v real_of(u32v x) { return __builtin_convertvector((i32v)x, f32v); }
+#endif
 
 // All numbers here are below 2^31, and signed comparisons are one instruction everywhere.
-LP_INLINE u32v where_above(u32v a, u32 limit, u32v yes, u32v no) { return (i32v)a > i32(limit) ? yes : no; }
+template <class L>
+LP_INLINE L where_above(L a, u32 limit, L yes, L no) {
+    return as_signed(a) > i32(limit) ? yes : no;
+}
 
 // Magnitude -> magnitude code, or the bits of the rounded magnitude. `random` stands at the top of the discarded bits.
-template <int mode, int way, bool as_value>
-LP_INLINE u32v fast_magnitude(u32v magnitude, u32v random, const FastRounder &k) {
+template <int mode, int way, bool as_value, class L>
+LP_INLINE L fast_magnitude(L magnitude, L random, const FastRounder &k) {
+    typedef typename Lanes<L>::real R;
     if constexpr (way == aligned) {
-        const u32v parity = (magnitude >> k.drop) & 1;
-        const u32v sum = magnitude + (mode == stochastic ? random : parity + ((1u << (k.drop - 1)) - 1));
+        const L parity = (magnitude >> k.drop) & 1;
+        const L sum = magnitude + (mode == stochastic ? random : parity + ((1u << (k.drop - 1)) - 1));
         return as_value ? (sum >> k.drop) << k.drop : sum >> k.drop;
     }
-    const u32v c = smaller(magnitude, splat<u32v>(k.clamp));
-    const u32v exponent = larger(c & Carrier<u32>::infinity, splat<u32v>(k.floor));
-    const u32v offset = (exponent - k.floor) >> k.code_shift;
+    const L c = smaller(magnitude, splat<L>(k.clamp));
+    const L exponent = larger(c & Carrier<u32>::infinity, splat<L>(k.floor));
+    const L offset = (exponent - k.floor) >> k.code_shift;
     if constexpr (mode == nearest_even) {
-        const u32v magic = exponent + k.magic;
-        const f32v sum = bit_cast<f32v>(c) + bit_cast<f32v>(magic);
-        return as_value ? bit_cast<u32v>(sum - bit_cast<f32v>(magic)) : bit_cast<u32v>(sum) - magic + offset;
+        const L magic = exponent + k.magic;
+        const R sum = bit_cast<R>(c) + bit_cast<R>(magic);
+        return as_value ? bit_cast<L>(sum - bit_cast<R>(magic)) : bit_cast<L>(sum) - magic + offset;
     }
-    const f32v fixed = bit_cast<f32v>(c) * bit_cast<f32v>(k.scale - exponent);
-    const u32v integer = ((u32v) __builtin_convertvector(fixed, i32v) + random) >> k.drop;
+    const R fixed = bit_cast<R>(c) * bit_cast<R>(k.scale - exponent);
+    const L integer = (whole_part(fixed) + random) >> k.drop;
     if constexpr (!as_value) return integer + offset;
-    const f32v quantum = bit_cast<f32v>(exponent - k.ulp);
-    return bit_cast<u32v>(__builtin_convertvector((i32v)integer, f32v) * quantum);
+    const R quantum = bit_cast<R>(exponent - k.ulp);
+    return bit_cast<L>(real_of(integer) * quantum);
 }
 
 // Carrier bits -> whole code, or (as_value) the carrier bits of the rounded value.
-template <int mode, int way, int end, bool as_value>
-LP_INLINE u32v fast_round(u32v bits, u32v random, const FastRounder &k) {
-    const u32v magnitude = bits & Carrier<u32>::magnitude;
-    u32v sign = (bits ^ magnitude) >> k.sign_shift;
-    u32v payload = fast_magnitude<mode, way, as_value>(magnitude, random, k);
-    if (!k.negative_zero) sign = payload == 0 ? u32v{} : sign;
-    if constexpr (end == to_nan) return where_above(payload, k.limit, splat<u32v>(k.nan), payload | sign);
-    payload = where_above(payload, k.limit, splat<u32v>(k.beyond), payload);
-    return where_above(magnitude, Carrier<u32>::infinity, splat<u32v>(k.nan), payload | sign);
+template <int mode, int way, int end, bool as_value, class L>
+LP_INLINE L fast_round(L bits, L random, const FastRounder &k) {
+    const L magnitude = bits & Carrier<u32>::magnitude;
+    L sign = (bits ^ magnitude) >> k.sign_shift;
+    L payload = fast_magnitude<mode, way, as_value>(magnitude, random, k);
+    if (!k.negative_zero) sign = payload == 0 ? L{} : sign;
+    if constexpr (end == to_nan) return where_above(payload, k.limit, splat<L>(k.nan), payload | sign);
+    payload = where_above(payload, k.limit, splat<L>(k.beyond), payload);
+    return where_above(magnitude, Carrier<u32>::infinity, splat<L>(k.nan), payload | sign);
 }
-
-#endif
 
 }  // namespace LP_ISA
 }  // namespace lowprec

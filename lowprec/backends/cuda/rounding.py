@@ -15,7 +15,7 @@ from lowprec.integers import ceil_div
 from lowprec.values.conversion import Conversion
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32
-from lowprec.values.rounding import MODES
+from lowprec.values.rounding import MODES, RoundingRule
 
 # The types that kernels compute with; every other dtype's bytes are codes of a format.
 _NUMBERS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"} | {
@@ -56,15 +56,38 @@ def convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     source = conversion.source
     narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
     values = conversion.kind == "value"
+    lanes = narrow and fits_narrow_lanes(conversion.rule)
+    short_cut = fast_path(conversion.rule) if lanes and (not values or conversion.out_dtype == np.float32) else None
+    way, end = short_cut or ("-1", "-1")
     return (
         # Not the CPU's float64 rounded to odd: the GPU reads float64 in wide lanes.
-        ("LP_LANE", "u32" if narrow and fits_narrow_lanes(conversion.rule) else "u64"),
+        ("LP_LANE", "u32" if lanes else "u64"),
         ("LP_FROM", stored_type(conversion.in_dtype)),
         ("LP_TO", stored_type(conversion.out_dtype) if values else codes_type(conversion.out_dtype)),
         ("LP_MODE", str(MODES.index(conversion.rule.mode))),
         ("LP_VALUES", str(int(values))),
         ("LP_STRIDED", str(int(not contiguous))),
+        ("LP_WAY", way),
+        ("LP_END", end),
     )
+
+
+def fast_path(rule: RoundingRule) -> tuple[str, str] | None:
+    """The way and the end by which round_fast.h rounds in lanes u32; None: it does not (`make_fast_rounder` there)."""
+    fmt = rule.fmt
+    plain = fmt.zero and fmt.subnormals and fmt.signed and not rule.flush and rule.random_bits <= 16
+    way = "lowprec::aligned" if fmt.emin == float32.emin else "lowprec::scaled"
+    above = fmt.emin + (fmt.max_code >> fmt.mantissa_bits) + float32.bias
+    # In scaled form every power of two used must be a normal float32.
+    fits = fmt.exponent_bits == 8 if way.endswith("aligned") else fmt.emin >= -97 and above + 23 <= 254
+    if not (plain and fits and 1 <= fmt.mantissa_bits <= 13 and rule.mode in ("nearest_even", "stochastic")):
+        return None
+    results = (rule.over_pos, rule.over_neg, rule.inf_pos, rule.inf_neg)
+    if all(code == fmt.nan_code for code in results):
+        return way, "lowprec::to_nan"
+    mirrored = rule.over_neg == rule.over_pos | fmt.sign_bit and rule.over_pos != fmt.nan_code
+    same = rule.inf_pos == rule.over_pos and rule.inf_neg == rule.over_neg
+    return (way, "lowprec::symmetric") if mirrored and same else None
 
 
 def stored_type(dtype: np.dtype[Any]) -> str:
