@@ -185,7 +185,7 @@ def test_refusals(device_arrays: ModuleType) -> None:
         lp.add(there[:, :4], 1.0, out=there[:, 1:5])
     with pytest.raises(TypeError, match="out must be a CuPy array of float32, not ndarray"):
         lp.exp(there, out=x)
-    with pytest.raises(ValueError, match="sequential adder, not 'pairwise'"):
+    with pytest.raises(ValueError, match="adder='pairwise' is for products"):
         lp.reduce_sum(there, accumulation=lp.Accumulation(adder="pairwise"))
     there[0, 0] = np.nan
     with pytest.raises(ValueError, match="NaN cannot be represented in float4_e2m1fn"):
