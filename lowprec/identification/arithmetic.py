@@ -24,17 +24,19 @@ class Operands:
 
     def cast(self, x: Array) -> Array:
         """x as operands of `lowprec.matmul`: in the format's storage dtype, or where it has none as float32."""
-        if self.format == float32 and not self.rounding.flush:
+        if self == Operands():
             return x
-        how = {"overflow": self.rounding.overflow, "flush": self.rounding.flush}
         # A dtype where there is one: adders ask it for the smallest exponent and the significand's length.
         cast = round if self.format.dtype is None else astype
-        result: Array = cast(x, self.format, self.rounding.mode, **how)
+        how = self.rounding
+        result: Array = cast(
+            x, self.format, how.mode, overflow=how.overflow, infinite_input=how.infinite_input, flush=how.flush
+        )
         return result
 
     def words(self) -> str:
         """The operands in one printed line."""
-        return self.format.name if self.format == float32 else f"{self.format.name} ({self.rounding.words()})"
+        return self.format.name if self == Operands() else f"{self.format.name} ({self.rounding.words()})"
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def conformance(
         accumulation: what it should compute.
         rounding: of partial sums and results; with flush=True subnormal results, once, at the end.
         operands: the format that both operands are cast to before.
-        operand_rounding: of that cast; its flush and overflow count.
+        operand_rounding: of that cast, with its policies and flush.
         terms: length k of the sums.
         trials: random elements at least, besides products at the ends of the formats.
         key: of the random numbers, at least 0.

@@ -47,6 +47,19 @@ def test_flush_is_seen() -> None:
     assert lp.conformance(f, how, operands=operands, terms=8, trials=10) is not None
 
 
+def test_policies_of_the_operands_are_seen() -> None:
+    how, operands = Accumulation(16), "float8_e5m2"
+
+    def f(a: Any, b: Any) -> Any:
+        left, right = (lp.astype(x, operands, overflow="satfinite") for x in (a, b))
+        return lp.matmul(left, right, accumulation=how)
+
+    options: dict[str, Any] = {"operands": operands, "terms": 8, "trials": 10}
+    assert lp.conformance(f, how, operand_rounding=Rounding(overflow="satfinite"), **options) is None
+    for other in (Rounding(overflow="saturate"), Rounding(infinite_input="max"), Rounding()):
+        assert lp.conformance(f, how, operand_rounding=other, **options) is not None
+
+
 def test_a_sum_in_order() -> None:
     def f(x: Any) -> Any:
         return np.cumsum(x, dtype=np.float32)[-1]
