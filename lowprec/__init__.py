@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lowprec.explanation import Explanation, explain
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.gradients import quantize
+    from lowprec.identification.comparison import Counterexample, conformance
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.rotations import hadamard
@@ -85,6 +86,7 @@ __all__ = [
     "Accumulation",
     "BlockArray",
     "BlockFormat",
+    "Counterexample",
     "Explanation",
     "FloatFormat",
     "Key",
@@ -99,6 +101,7 @@ __all__ = [
     "astype",
     "bfloat16",
     "block_formats",
+    "conformance",
     "conv2d",
     "conv2d_input_gradient",
     "conv2d_weight_gradient",
@@ -176,6 +179,7 @@ _find = lazy_names(
         "scaling.blocks": "BlockArray to_blocks",
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
+        "identification.comparison": "Counterexample conformance",
         "explanation": "Explanation explain",
         "values.block_format": "BlockFormat block_formats",
         "values.format_info": "finfo",

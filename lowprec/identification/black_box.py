@@ -1,0 +1,68 @@
+"""A function that is only called: its results checked, brought to float32 and compared bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lowprec.foreign import library_of
+from lowprec.types import Array
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32, format_of_dtype
+
+Kind = Literal["product", "sum"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+class BlackBox:
+    """A product f(a, b), or a sum f(x) of a vector, asked as a product: a sum's rows are multiplied by ones.
+
+    Raises:
+        ValueError: an unknown kind.
+    """
+
+    def __init__(self, f: Callable[..., Any], kind: Kind) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}; allowed are {', '.join(KINDS)}")
+        self.f, self.kind = f, kind
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        """The results (m, n), in the dtype that f gives.
+
+        Raises:
+            TypeError: results of no format that float32 holds.
+            ValueError: results of another shape.
+        """
+        # Copies: a function that writes to its arguments must not change what it is compared with.
+        if self.kind == "product":
+            result = _array(self.f(a.copy(), b.copy()))
+        else:
+            result = np.stack([_array(self.f(row.copy())) for row in a])[:, None]
+        if result.shape != (a.shape[0], b.shape[1]):
+            raise ValueError(
+                f"the {self.kind} of {a.shape[1]} terms gave shape {result.shape}, not {(len(a), b.shape[1])}"
+            )
+        self.format(result)
+        return result
+
+    @staticmethod
+    def format(result: Array) -> FloatFormat:
+        """The format of a result's dtype, checked."""
+        fmt = format_of_dtype(result.dtype)
+        if fmt is None or not float32.contains(fmt):
+            raise TypeError(f"results must be float32 or narrower, not {result.dtype}")
+        return fmt
+
+
+def _array(result: Any) -> Array:
+    library = library_of(result)
+    return np.asarray(result) if library is None else library.input(result)
+
+
+def differing(got: Array, wanted: Array) -> Array:
+    """Where two arrays of values that float32 holds have different bits; any two NaNs are the same, +0 is not -0."""
+    left, right = (np.asarray(x, np.float32) for x in (got, wanted))
+    different: Array = (left.view(np.uint32) != right.view(np.uint32)) & ~(np.isnan(left) & np.isnan(right))
+    return different

@@ -1,0 +1,97 @@
+"""`conformance`: does a black box compute as an Accumulation says, bit for bit?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lowprec.checks import integer
+from lowprec.identification.arithmetic import Arithmetic, Operands
+from lowprec.identification.black_box import BlackBox, Kind, differing
+from lowprec.identification.probes import Probe, edges, sums
+from lowprec.processor import in_default_state
+from lowprec.types import Array
+from lowprec.values.accumulation import Accumulation
+from lowprec.values.formats import FormatLike, as_format
+from lowprec.values.rounding import NEAREST_EVEN, Rounding
+
+BLOCK = 1024
+"""Rows of one call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """One element where a black box differs.
+
+    Attributes:
+        a, b: its terms, two float32 vectors (of a sum b is ones).
+        given: what the black box gave.
+        wanted: what the Accumulation gives.
+    """
+
+    a: Array
+    b: Array
+    given: float
+    wanted: float
+
+    def __str__(self) -> str:
+        return f"of {len(self.a)} terms the black box gives {self.given!r}, the Accumulation {self.wanted!r}"
+
+
+@in_default_state
+def conformance(
+    f: Callable[..., Any],
+    accumulation: Accumulation,
+    *,
+    rounding: Rounding = NEAREST_EVEN,
+    operands: FormatLike = "float32",
+    operand_rounding: Rounding = NEAREST_EVEN,
+    kind: Kind = "product",
+    terms: int = 512,
+    trials: int = 10**5,
+    key: int = 0,
+) -> Counterexample | None:
+    """The first of many chosen and random elements where f differs from an Accumulation; None: there is none.
+
+    Compared are values, as float32, bit for bit: +0 is not -0, any two NaNs are the same.
+
+    Args:
+        f: f(a, b) takes float32 matrices (m, k) and (k, n) and casts as it likes; of kind "sum" f(x) takes a vector.
+        accumulation: what it should compute.
+        rounding: of partial sums and results; with flush=True subnormal results, once, at the end.
+        operands: the format that both operands are cast to before.
+        operand_rounding: of that cast, with its policies and flush.
+        terms: length k of the sums.
+        trials: random elements at least, besides products at the ends of the formats.
+        key: of the random numbers, at least 0.
+
+    Raises:
+        TypeError: results that are no array of float32 or narrower; operands that matmul does not take.
+        ValueError: f is not deterministic or gives another shape; numbers out of range; a stochastic rounding.
+    """
+    if rounding.stochastic or operand_rounding.stochastic:
+        raise ValueError("stochastic roundings cannot be compared bit for bit: the black box has its own random bits")
+    terms, trials = integer("terms", terms, 1), integer("trials", trials, 1)
+    box = BlackBox(f, kind)
+    wanted = Arithmetic(accumulation, rounding, Operands(as_format(operands), operand_rounding))
+    for probe in _probes(np.random.default_rng(key), terms, trials, kind == "sum"):
+        given = box(probe.a, probe.b)
+        if differing(given, box(probe.a, probe.b)).any():
+            raise ValueError("f is not deterministic: the same operands gave other bits the second time")
+        expected = wanted(probe.a, probe.b)
+        if (wrong := differing(given, expected)).any():
+            i, j = (int(index) for index in np.argwhere(wrong)[0])
+            return Counterexample(probe.a[i], probe.b[:, j], float(given[i, j]), float(expected[i, j]))
+    return None
+
+
+def _probes(generator: np.random.Generator, terms: int, trials: int, ones: bool) -> Iterator[Probe]:
+    yield edges(generator, terms, ones)
+    columns, made = 1 if ones else 60, 0
+    while made < trials:
+        rows = min(BLOCK, -(-(trials - made) // columns))
+        yield sums(generator, rows, terms, columns, ones)
+        made += rows * columns
