@@ -89,9 +89,9 @@ if TYPE_CHECKING:
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.ir.verify import InvalidBlock
     from ipu_core.study.compare import compare
+    from ipu_core.study.recompute_curve import RecomputeCurve, recompute_curve
     from ipu_core.study.sweep import sweep
     from ipu_core.study.swept import Sweep
-    from ipu_core.study.recompute_curve import RecomputeCurve, recompute_curve
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop

@@ -108,8 +108,8 @@ def over_two_axes(sweep: Sweep) -> Picture:
     finite = grid[np.isfinite(grid)]
     logarithmic = finite.size > 0 and finite.min() > 0 and not is_share(sweep.by)
     shown = np.log(grid) if logarithmic else grid
-    image = axes.imshow(shown, cmap="viridis" if is_share(sweep.by) else "viridis_r", aspect="auto")
-    image.cmap.set_bad("#dddddd")
+    colours = optional("matplotlib", extra="study").colormaps["viridis" if is_share(sweep.by) else "viridis_r"]
+    axes.imshow(shown, cmap=colours.with_extremes(bad="#dddddd"), aspect="auto")
     middle = float(np.nanmean([np.nanmin(shown), np.nanmax(shown)])) if finite.size else 0.0
     for (i, j), value in np.ndenumerate(grid):
         if (down.values[i], across.values[j]) not in found:
