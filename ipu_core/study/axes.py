@@ -61,7 +61,7 @@ class Setting:
     @property
     def is_line(self) -> bool:
         """Whether its precision is the base's."""
-        return all(name in RECIPE for name in self.values)
+        return set(self.values) <= set(RECIPE)
 
     @property
     def label(self) -> str:
@@ -130,7 +130,7 @@ def follows(one: str, other: str) -> bool:
     first, last = _NUMBER.findall(one), _NUMBER.findall(other)
     if _NUMBER.sub("#", one) != _NUMBER.sub("#", other) or "." in one + other:
         return True  # rates, or names
-    return sum(a != b for a, b in zip(first, last, strict=True)) <= 1
+    return len([0 for a, b in zip(first, last, strict=True) if a != b]) <= 1
 
 
 def setting(base: str, axes: Sequence[Axis], values: Mapping[str, Any]) -> Setting:

@@ -46,8 +46,8 @@ struct IndexDraws {
         const u32 p = u32(index) & (narrow ? 63 : 31);
         const u64 counter = 8 * (index >> (narrow ? 6 : 5)) + ((p >> 1) & 7);
         if (counter != held)
-            words = philox<10>(u32(narrow ? tag_rounding : tag_rounding_wide) << 24, u32(counter), u32(counter >> 32), 0,
-                               key);
+            words = philox<10>(u32(narrow ? tag_rounding : tag_rounding_wide) << 24, u32(counter), u32(counter >> 32),
+                               0, key);
         held = counter;
         const bool high = (p >> (narrow ? 5 : 4)) & 1;
         const u32 even = high ? words.word[2] : words.word[0], odd = high ? words.word[3] : words.word[1];

@@ -92,11 +92,9 @@ LP_INLINE void elementwise(const Operands &in, void *to, i64 count, u64 key, u64
 }  // namespace LP_ISA
 }  // namespace lowprec
 
-extern "C" __global__ void __launch_bounds__(256) lowprec_elementwise(lowprec::Operands in, void *to, long long count,
-                                                                      unsigned long long key,
-                                                                      unsigned long long offset,
-                                                                      lowprec::Conversion job, unsigned int *state,
-                                                                      unsigned char *marks) {
+extern "C" __global__ void __launch_bounds__(256)
+    lowprec_elementwise(lowprec::Operands in, void *to, long long count, unsigned long long key,
+                        unsigned long long offset, lowprec::Conversion job, unsigned int *state, unsigned char *marks) {
     using namespace lowprec;
     elementwise<LP_LANE, LP_TO, LP_MODE, LP_VALUES>(in, to, count, key, offset, job, state, marks);
 }

@@ -83,7 +83,8 @@ struct SumDraws {
     }
     LP_INLINE E operator()(u32 number) {
         const u32 high = number / per_block, position = 16 * (number % per_block) + (column & 15);
-        if (fresh || high != held) words = philox<rounds>(head, row, column >> 4, high << 3 | ((position >> 1) & 7), key);
+        if (fresh || high != held)
+            words = philox<rounds>(head, row, column >> 4, high << 3 | ((position >> 1) & 7), key);
         fresh = false;
         held = high;
         constexpr int lift = Carrier<E>::fraction - 16;

@@ -73,10 +73,11 @@ class FloatFormat:
     zero: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            meant = f"; by its widths alone it is as_format('e{self.name}m{self.exponent_bits}')"
-            told = meant if isinstance(self.name, int) else ""
-            raise TypeError(f"a format's name must be a string, not {self.name!r}{told}")
+        given: object = self.name
+        if not isinstance(given, str):
+            meant = f"; by its widths alone it is as_format('e{given}m{self.exponent_bits}')"
+            told = meant if isinstance(given, int) else ""
+            raise TypeError(f"a format's name must be a string, not {given!r}{told}")
         if cast("int | None", self.mantissa_bits) is None:
             raise TypeError(f"format {self.name!r} needs exponent_bits and mantissa_bits")
         if cast("int | None", self.bias) is None:

@@ -55,13 +55,13 @@ LP_INLINE f32v through_double(f32v x, Function function) {
         }                                         \
     };
 // A struct, not a lambda: NVRTC 13.0 takes generic lambdas for functions of the host.
-#define LP_FUNCTION(name)                               \
-    struct name##_of {                                  \
-        template <class X>                              \
-        LP_INLINE auto operator()(X x) const {          \
-            return name##_function(x);                  \
-        }                                               \
-    };                                                  \
+#define LP_FUNCTION(name)                      \
+    struct name##_of {                         \
+        template <class X>                     \
+        LP_INLINE auto operator()(X x) const { \
+            return name##_function(x);         \
+        }                                      \
+    };                                         \
     LP_OPERATION(name, through_double(a, name##_of()))
 
 template <class F>
