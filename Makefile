@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
 # `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
 .PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz faults \
-  sanitize lint bench notebooks docs clean
+  sanitize lint bench bench-cuda notebooks docs clean
 .DEFAULT_GOAL := help
 # What every process of a test or a study imports is compiled once, where the environment asks for no bytecode too.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,7 @@ help:
 	@echo "make faults     plants the faults of tests/faults.toml one at a time: its room's tests must see each"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
+	@echo "make bench-cuda  those of the GPU"
 	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks;  make docs  the site"
 
 define INSTALL
@@ -102,6 +103,10 @@ lint: setup
 # OPENBLAS_* would choose a slower sgemm on some machines.
 bench: setup
 	env -u OPENBLAS_CORETYPE $(PY) -m tests.benchmarks $(ARGS)
+
+# Rounding, arithmetic and sums on a GPU as fractions of a copy's speed, where there is one (the extra `cuda`).
+bench-cuda: setup
+	$(PY) -m tests.benchmarks.bench_cuda
 
 # The site, in build/site: every warning is an error.
 docs: setup

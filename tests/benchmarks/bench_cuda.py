@@ -14,7 +14,7 @@ import lowprec as lp
 from lowprec import backends
 from lowprec.backends.cuda import device as gpu
 
-COUNT = 1 << 27
+COUNT = 1 << 28
 RUNS = 20
 
 
