@@ -60,7 +60,7 @@ def over_one_axis(sweep: Sweep) -> Picture:
 def _lines(axes: Axes, lines: list[tuple[str, list[tuple[str, dict[int, float]]]]], sweep: Sweep) -> None:
     line = [value for value in sweep.measured(sweep.base).values() if math.isfinite(value)]
     if line:
-        axes.axhspan(min(line), max(line), color="#000000", alpha=0.10, linewidth=0)
+        axes.axhspan(min(line), max(line), color="#000000", alpha=0.10, linewidth=0, label="its seeds")
         axes.axhline(float(np.mean(line)), color="#000000", linewidth=1.4, label=sweep.base.precision)
     texts: list[str] = []
     for number, (name, points) in enumerate(lines):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.axes import RATE, Axis, Setting, label
+from ipu_core.study.compare import said
 from ipu_core.study.plot import Picture
 from ipu_core.study.results import Study
 from ipu_core.study.rows import Row, beside, curve_rows, row, to_pandas, write_csv
@@ -191,14 +192,14 @@ class Sweep:
         return pareto(self)
 
     def picture_to(self, path: Path) -> None:
-        """Writes the picture, where there is one; a missing matplotlib or a full disk costs no point."""
+        """Writes the picture; that there is none, no matplotlib or a full disk costs no point, and is said."""
         try:
             with replacing(path) as draft:
                 self.plot().save(draft)
-        except (ImportError, ValueError):
-            pass
-        except OSError as error:
-            self.studies[self.base.recipe].unwritten[path.name] = refusal_in_words(error)
+        except (ImportError, ValueError, OSError) as error:
+            told = refusal_in_words(error) if isinstance(error, OSError) else str(error)
+            self.studies[self.base.recipe].unwritten[path.name] = told
+            said(f"{path.name} was not written: {told}")
 
     def __str__(self) -> str:
         failures = [f"{point} failed: {error}" for point, error in self.failures.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 from ipu_core import OtherStudy, Sgd, compare, sweep
-from ipu_core.study.axes import axes_of, drawn, expand, grid
+from ipu_core.study.axes import axes_of, drawn, expand, follows, grid, setting
 from ipu_core.study.results import Study
+from ipu_core.study.rows import beside
 from ipu_core.study.swept import Sweep
 
 TARGET = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -143,3 +145,32 @@ def test_a_sweep_killed_twice_has_the_bits_of_one_that_never_was(tmp_path: Path)
     # What the killed ones finished was not trained again.
     assert results.read_text().splitlines()[: len(kept)] == kept
     assert bits(resumed) == bits(whole(None))
+
+
+def test_what_three_seeds_say_beside_three_others() -> None:
+    line = {0: 1.0, 1: 2.0, 2: 3.0}
+    near = {seed: loss + each for (seed, loss), each in zip(line.items(), (0.1, 0.2, 0.3), strict=True)}
+    assert beside(near, line) == "cannot be told apart"  # 3.5 standard errors, and three seeds need 4.3
+    worse = {seed: loss + each for (seed, loss), each in zip(line.items(), (0.19, 0.2, 0.21), strict=True)}
+    assert beside(worse, line) == "worse by 10.0%"
+    assert beside(line, worse) == "better by 9.1%"
+    assert beside(worse, line, more_is_better=True) == "better by 10.0%"
+    assert beside({0: 3.0, 1: 4.0, 2: 5.0}, line) == "worse, 2.0 times as much"
+    assert beside({**line, 1: math.nan}, line) == "diverged (1 of 3)"
+    assert beside({0: 1.1}, {0: 1.0}) == "10.0% above, one seed"
+
+
+def test_a_setting_is_compared_with_the_base_under_the_same_training() -> None:
+    axes = axes_of({"operands": ["e5m3"], "lr": [0.1, 0.01]})
+    every = [
+        setting("fp32.32", axes, each) for each in ({}, {"lr": 0.1}, {"lr": 0.01}, {"operands": "e5m3", "lr": 0.01})
+    ]
+    made = Sweep("", axes, every[0], every)
+    assert made.line_of(every[3]) is every[2]
+    assert made.line_of(every[0]) is every[0]
+
+
+def test_a_line_joins_neighbours_of_a_range() -> None:
+    assert follows("e8m2", "e8m1")
+    assert not follows("e8m1", "e5m10")
+    assert follows("0.03", "0.01")
