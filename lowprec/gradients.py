@@ -72,7 +72,7 @@ def _back(fmt: Any, how: Rounding, gradient: Gradient, seed: int, x: Any, dy: An
     return dy if gradient == STRAIGHT_THROUGH else again(dy, fmt, how, as_key(seed).fold_in(_BACKWARD).value)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def _autograd_function() -> Any:
     function: Any = optional("torch", extra="torch").autograd.Function
 

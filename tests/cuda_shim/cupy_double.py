@@ -225,7 +225,7 @@ class Program:
     code = b""
 
     def __init__(self, source: str) -> None:
-        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS |__launch_bounds__\(\d+\) )?(\w+)\(', source)
+        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS |__launch_bounds__\(\d+\)\s+)?(\w+)\(', source)
         parameters = "unsigned grid, unsigned block, void **arguments"
         shims = "".join(
             f'extern "C" void shim_{name}({parameters}) {{ launch({name}, grid, block, arguments); }}\n'

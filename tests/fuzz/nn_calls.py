@@ -93,6 +93,10 @@ def _eager() -> Calls:
         "convert": (nn.convert, lambda d: {"x": d.array((2, 3), FLOAT), "fmt": d.fmt()}),
         "concatenate": (nn.concatenate, lambda d: {"values": [d.array((2, 3), FLOAT)] * 2, "axis": d.integer(-2, 1)}),
         "topk": (nn.topk, lambda d: {"x": d.array((3, 5), FLOAT), "k": d.integer(1, 5), "largest": d.chance(0.5)}),
+        "round": (nn.round, lambda d: {"x": d.array((2, 3), FLOAT), "fmt": d.fmt(), "rounding": "odd"}),
+        "quantize": (nn.quantize, lambda d: {
+            "x": d.array((2, 3), FLOAT), "fmt": d.fmt(), "gradient": d.one_of(("rounded", lambda x, dy: dy))}),
+        "OwnRounding": (nn.OwnRounding, lambda d: {"function": np.round, "draws": d.integer(0, 32), "name": "a"}),
         "checkpoint": (nn.checkpoint, lambda d: {"f": nn.relu, "stash": d.one_of((None, "float16"))}),
         "reversible": (nn.reversible, lambda d: {"f": lambda p, x: x, "g": lambda p, x: x}),
         "one_hot": (nn.one_hot, lambda d: {"labels": d.integers((4,), 3), "classes": 3}),

@@ -250,6 +250,10 @@ HEAVY: Calls = {
         "loss": loss, "params": parameters(), "batch": batch_of(2), "optimizer": Sgd(0.1), "target": FEW,
         "precision": d.one_of(PRECISIONS), "regions": "w*"}),
     "compare": (_soon(ipu_core.compare), _study),
+    "sweep": (_soon(ipu_core.sweep), lambda d: {
+        "loss": loss, "params": parameters(), "batches": [batch_of(2)], "optimizer": Sgd(0.1), "steps": 1, "seeds": 1,
+        "axes": d.one_of(({"weights": "e8m3 ... e8m2"}, {"lr": [0.1]}, {"group": [4]}, {"rounding": "odd"})),
+        "search": d.one_of(("grid", "each", "bisect")), "engine": "direct"}),
     "blame": (_soon(ipu_core.blame), _few),
     "sensitivity": (_soon(ipu_core.sensitivity), lambda d: {**_few(d), "by": d.one_of(("layer", "cause"))}),
     "cheapest": (_soon(ipu_core.cheapest), lambda d: {**_few(d), "choices": ["fp16.16/nearest", "fp32.32"]}),

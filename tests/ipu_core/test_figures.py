@@ -128,6 +128,8 @@ MEANT = {
     "promote": 2,
     "rules": ("w:weights=bfloat16",),
     "unit_scaled": True,
+    "everywhere": True,
+    "roundings": {"operands": Rounding("odd")},
     "scaled_state": 3.0,  # a power of two would change none, short of under- and overflow
 }
 NOTHING_READS = {
@@ -156,6 +158,7 @@ def test_every_field_of_a_precision_changes_a_bit(name: str) -> None:
         return
     needs: dict[str, Any] = {"rounding": {"operands": float16}, "promote": {"partials": float16}}
     needs["store_root"] = {"second_moment": bfloat16}
+    needs |= {"everywhere": {"operands": float16}, "roundings": {"operands": float16}}
     plain = Precision("", **needs.get(name, {}))
     assert bits_after_two_steps(replace(plain, **{name: MEANT[name]})) != bits_after_two_steps(plain)
 

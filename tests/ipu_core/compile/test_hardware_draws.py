@@ -192,6 +192,7 @@ def test_sums_in_float32_draw_nothing_and_are_the_tiles(adder: str) -> None:
     a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 5, 37), (2, 37, 3)))
     x = rng.normal(size=(2, 5, 37, 3)).astype(np.float32) * np.exp2(rng.integers(-20, 20, (37, 1))).astype(np.float32)
     order = Accumulation(group=16, accumulate="float32", adder=adder)
+    plain = Accumulation(group=16, accumulate="float32")  # sums without products know no adder
     control, place = FloatingPointControl(), BlockPosition()
     with pytest.warns(Unvalidated):
         random = TileRandom(SEED.state(TARGET.tiles, TARGET.workers))
@@ -202,11 +203,11 @@ def test_sums_in_float32_draw_nothing_and_are_the_tiles(adder: str) -> None:
     ours, theirs = ([np.empty((2, 5, 3), np.float32) for _ in range(4)] for _ in range(2))
     for first, out in ((None, ours[0]), (initial, ours[1])):
         tile_random.matmul_part(a, b, out, order, control, draws, first)(None)
-    tile_random.reduce_part(x, ours[2], order, control, draws)(None)
+    tile_random.reduce_part(x, ours[2], plain, control, draws)(None)
     tile_random.sum_parts(parts, ours[3], "float32", control, draws)(None)
     for first, out in ((None, theirs[0]), (initial, theirs[1])):
         tile.matmul_part(a, b, out, order, place, Rounding(), control, first)(None)
-    tile.reduce_part(x, theirs[2], order, place, Rounding(), control)(None)
+    tile.reduce_part(x, theirs[2], plain, place, Rounding(), control)(None)
     tile.sum_parts(np.moveaxis(x, -2, 1).copy(), theirs[3], "float32", "output", 0, place, Rounding(), control)(None)
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(own, other)

@@ -61,7 +61,7 @@ def test_words_and_overrides() -> None:
         ("mxfp8/power_of_two=true/inside=true", "not of blocks"),
         ("fp8.16/static/forward_scale=3", "forward_scale must be a power of two from 2\\^-31 to 2\\^32, not 3"),
         ("mxfp8/scale_rule=up", "scale_rule of mxfp8_e4m3 is floor, ceil, even, rceil, not 'up'"),
-        ("nvfp4/backward_rounding=up", "backward_rounding is nearest or stochastic, not 'up'"),
+        ("nvfp4/backward_rounding=upwards", "unknown rounding 'upwards'"),
     ],
 )
 def test_what_is_no_scaling_is_refused(spec: str, message: str) -> None:

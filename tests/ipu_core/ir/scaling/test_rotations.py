@@ -87,7 +87,7 @@ def test_random_signs_are_new_in_every_step_and_fixed_rotations_have_none() -> N
     ("mxfp4/rotation=often", "rotation is fixed or random, not 'often'"),
     ("mxfp4/rotation_block=24", "rotation_block must be a power of two, not 24"),
     ("fp8/delayed/rotation=fixed", "have no history"),
-    ("mxfp4/forward_rounding=up", "forward_rounding is nearest or stochastic"),
+    ("mxfp4/forward_rounding=upwards", "unknown rounding 'upwards'"),
 ])  # fmt: skip
 def test_rotations_and_roundings_that_there_are_not(spec: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
