@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
+from lowprec.backends.owner import is_cupy
 from lowprec.foreign import library_of, through
 from lowprec.random import KeyLike
 from lowprec.types import Array
@@ -144,7 +145,9 @@ def matmul(
         options = dict(accumulation=accumulation, rounding=rounding, key=key, offset=offset, **keywords)
         return through(library, matmul, a, b, out=out, **options)
     left, right, offset = _plain("a", a), _plain("b", b), first_element(offset)
-    target = None if out is None else straight(out, left, right)
+    on_gpu = _on_gpu(left, right)
+    # The GPU's backend refuses an `out` that shares memory with an operand.
+    target = out if out is None or on_gpu else straight(out, left, right)
     try:
         call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
     except TypeError:
@@ -165,6 +168,19 @@ def matmul(
         # Where out shares memory with an operand it is written last of all.
         return into(out, result) if target is None else out
     return result[()] if result.ndim == 0 else result
+
+
+def _on_gpu(a: Array, b: Array) -> bool:
+    """Whether the operands are CuPy's.
+
+    Raises:
+        TypeError: one of them alone.
+    """
+    if type(a) is np.ndarray is type(b):  # most calls, quickly
+        return False
+    if is_cupy(a) != is_cupy(b):
+        raise TypeError("a and b lie on a GPU (CuPy arrays) and here: move them together")
+    return is_cupy(a)
 
 
 def _plain(name: str, x: npt.ArrayLike) -> Array:
@@ -210,7 +226,7 @@ def prepare(
         offset: tuple[int, int] = (0, 0),
         out: Array | None = None,
     ) -> Array:
-        result: Array = chosen()(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
+        result: Array = chosen(a)(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
         return result
 
     return call

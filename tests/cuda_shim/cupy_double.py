@@ -231,7 +231,8 @@ class Program:
             f'extern "C" void shim_{name}({parameters}) {{ launch({name}, grid, block, arguments); }}\n'
             for name in dict.fromkeys(kernels)
         )
-        self.text = f'#include "{LAUNCHER}"\n{source}\n{shims}'
+        barriers = "#define SHIM_BARRIERS\n" if "__syncthreads" in source else ""
+        self.text = f'{barriers}#include "{LAUNCHER}"\n{source}\n{shims}'
 
     @staticmethod
     def getVersion() -> tuple[int, int]:

@@ -1,7 +1,7 @@
 // Runs a CUDA kernel's source on the CPU: the launch is two loops over blocks and threads.
 //
-// Included before a .cu file. The kernels of this project use no shared memory and no synchronisation, so that
-// threads may run one after the other.
+// Included before a .cu file. Threads run one after the other; those of a kernel with barriers (SHIM_BARRIERS) are
+// the fibers of barriers.h.
 #pragma once
 #include <cstddef>
 #include <utility>
@@ -16,6 +16,10 @@ struct Index {
 };
 static thread_local Index gridDim, blockDim, blockIdx, threadIdx;
 
+#ifdef SHIM_BARRIERS
+#include "barriers.h"
+#endif
+
 template <class... Arguments, std::size_t... i>
 void call(void (*kernel)(Arguments...), void **arguments, std::index_sequence<i...>) {
     kernel(*static_cast<Arguments *>(arguments[i])...);
@@ -26,10 +30,19 @@ template <class... Arguments>
 void launch(void (*kernel)(Arguments...), unsigned grid, unsigned block, void **arguments) {
     gridDim = {grid, 1, 1};
     blockDim = {block, 1, 1};
+#ifdef SHIM_BARRIERS
+    body = [=] { call(kernel, arguments, std::index_sequence_for<Arguments...>{}); };
+    for (unsigned b = 0; b < grid; ++b)
+        run_block(block, [=](unsigned t) {
+            blockIdx = {b, 0, 0};
+            threadIdx = {t, 0, 0};
+        });
+#else
     for (unsigned b = 0; b < grid; ++b)
         for (unsigned t = 0; t < block; ++t) {
             blockIdx = {b, 0, 0};
             threadIdx = {t, 0, 0};
             call(kernel, arguments, std::index_sequence_for<Arguments...>{});
         }
+#endif
 }

@@ -28,6 +28,7 @@ from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
 from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
+from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
 from lowprec.backends.owner import is_cupy
@@ -52,6 +53,7 @@ __all__ = [
     "new_array",
     "output_array",
     "pack",
+    "product",
     "random_words",
     "reduce",
     "scatter",

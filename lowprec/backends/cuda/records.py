@@ -61,6 +61,13 @@ SUM = _struct(
     *((name, NUMBERING) for name in _SUM_PLACE),
     *((name, "i4") for name in ("axes", "stages", "tag")),
 )
+PRODUCT = _struct(
+    ("sums", SUM),
+    ("b_format", FORMAT),
+    *((name, "u8") for name in ("b", "start")),
+    *((name, "i8", (MOST_VERTEX_AXES,)) for name in ("b_step", "start_step")),
+    *((name, "i8") for name in ("b_k", "b_column", "start_row", "start_column")),
+)
 COLUMN = _struct(
     ("rounding", ROUNDING),
     *((name, "i8") for name in ("outer", "size", "inner", "block", "results")),

@@ -116,12 +116,12 @@ def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Any]
     ) -> Any:
         if not is_cupy(parts):
             return _through_device(lambda there: call(there, key, index, row, column, batch, None, threads), parts, out)
-        place = _on_device({"row": row, "column": column, "batch": batch, "number": index}, parts.shape[1:-2])
+        place = numbers_on_device({"row": row, "column": column, "batch": batch, "number": index}, parts.shape[1:-2])
         result = output_for(out, parts.shape[1:], rules.out_dtype, parts)
-        record = _record(parts.shape[1:-2], parts.strides[1:-2], rules, key, place)
-        _set(record, m=parts.shape[-2], n=parts.shape[-1], k=parts.shape[0], x_k=parts.strides[0])
-        _set(record, x=parts.data.ptr, x_row=parts.strides[-2], x_column=parts.strides[-1])
-        _set(record, stages=1, run=1, tag=TAGS[tag])
+        record = sum_record(parts.shape[1:-2], parts.strides[1:-2], rules, key, place)
+        set_numbers(record, m=parts.shape[-2], n=parts.shape[-1], k=parts.shape[0], x_k=parts.strides[0])
+        set_numbers(record, x=parts.data.ptr, x_row=parts.strides[-2], x_column=parts.strides[-1])
+        set_numbers(record, stages=1, run=1, tag=TAGS[tag])
         _finish(record, rules, operand_format(x), x, result, False)
         return result
 
@@ -183,33 +183,67 @@ def _summed(
         return result
     parts = max(1, parts)  # no terms: the part is +0
     # Held until the kernels are launched: the pool would give freed memory to the next that asks.
-    place = _on_device(place, tuple(vertices))
-    record = _record(tuple(vertices), x.strides[:-3], rules, key, place)
-    _set(record, m=rows, k=k, n=n, group=max(1, min(group, _LONGEST)), part=min(part, _LONGEST), parts=parts)
-    _set(record, x=x.data.ptr, x_row=x.strides[-3], x_k=x.strides[-2], x_column=x.strides[-1])
+    place = numbers_on_device(place, tuple(vertices))
+    record = sum_record(tuple(vertices), x.strides[:-3], rules, key, place)
+    set_numbers(record, m=rows, k=k, n=n, group=max(1, min(group, _LONGEST)), part=min(part, _LONGEST), parts=parts)
+    set_numbers(record, x=x.data.ptr, x_row=x.strides[-3], x_k=x.strides[-2], x_column=x.strides[-1])
     if scattered is not None:
-        _set(record, order=scattered[1].data.ptr, starts=scattered[2].data.ptr, x_row=0)
+        set_numbers(record, order=scattered[1].data.ptr, starts=scattered[2].data.ptr, x_row=0)
     source, size = operand_format(x.dtype), math.prod(vertices) * rows * n
     record["source"] = format_record(source)[()]
     with x.device as device:
         chains = empty((parts, size), np.dtype(np.float32))
         defines = (("LP_FINISH", "0"), *_defines(source, x.dtype, rules, largest))
         launch(kernel("sums.cu", "lowprec_sums", defines, device.id), parts * size, device.id, (record, chains, None))
-    _set(record, x=chains.data.ptr, k=parts, x_k=_ITEM * size, x_row=_ITEM * n, x_column=_ITEM, order=0)
-    _set(record, stages=stages[0], run=stages[1], tag=TAGS["output"])
+    finish_parts(record, chains, (*vertices, rows, n), stages, rules, result, largest=largest)
+    return result
+
+
+def finish_parts(
+    record: Record,
+    chains: Any,
+    shape: tuple[int, ...],
+    stages: tuple[int, int],
+    rules: SumRules,
+    result: Any,
+    *,
+    largest: bool = False,
+) -> None:
+    """The launch behind the chains: float32 parts (P, elements), summed in stages and rounded into the result.
+
+    Args:
+        record: of the chains; it becomes that of the parts.
+        chains: the parts.
+        shape: of the sums: (v.., m, n).
+        stages: their number, and the length of a run.
+        result: of that shape.
+
+    Raises:
+        ValueError: a NaN, where the result's format has none.
+    """
+    *vertices, rows, n = shape
+    set_numbers(
+        record,
+        x=chains.data.ptr,
+        k=chains.shape[0],
+        x_k=_ITEM * chains.shape[1],
+        x_row=_ITEM * n,
+        x_column=_ITEM,
+        order=0,
+    )
+    set_numbers(record, stages=stages[0], run=stages[1], tag=TAGS["output"])
     inner = _ITEM * rows * n
     for axis in reversed(range(len(vertices))):
         record["x_step"][axis], inner = inner, inner * vertices[axis]
     _finish(record, rules, float32, chains.dtype, result, largest)
-    return result
 
 
-def _set(record: Record, **numbers: int) -> None:
+def set_numbers(record: Record, **numbers: int) -> None:
     for name, number in numbers.items():
         record[name] = number
 
 
-def _record(
+def sum_record(
     shape: tuple[int, ...], steps: tuple[int, ...], rules: SumRules, key: KeyLike | None, place: Place
 ) -> Record:
     """What chains and the last launch share, as `struct SumJob` of sums.cuh."""
@@ -222,7 +256,7 @@ def _record(
         if rule is not None:
             record[name] = rounding_record(rule)[()]
     record["shape"][: len(shape)], record["x_step"][: len(shape)] = shape, steps
-    _set(record, axes=len(shape), vertices=math.prod(shape), key=0 if key is None else key_value(key))
+    set_numbers(record, axes=len(shape), vertices=math.prod(shape), key=0 if key is None else key_value(key))
     for name, numbers in place.items():
         if not is_cupy(numbers):
             record[name]["base"] = numbers
@@ -234,7 +268,7 @@ def _record(
     return record
 
 
-def _on_device(place: Place, shape: tuple[int, ...]) -> Place:
+def numbers_on_device(place: Place, shape: tuple[int, ...]) -> Place:
     """Numbers as ints, arrays of them as CuPy arrays of int64 (small: one for each vertex at most)."""
     if place.get("batch", 0) is None:
         place = place | {"batch": np.arange(math.prod(shape), dtype=np.int64).reshape(shape)}
@@ -273,7 +307,7 @@ def _finish(
         return
     axes = len(result.shape) - 2
     record["out_step"][:axes] = result.strides[:axes]
-    _set(record, out_row=result.strides[-2], out_column=result.strides[-1])
+    set_numbers(record, out_row=result.strides[-2], out_column=result.strides[-1])
     record["source"] = format_record(source)[()]
     with result.device as device:
         bad = cupy().zeros((), np.uint32) if rules.out.nan_code is None else None
@@ -291,13 +325,13 @@ def _defines(source: FloatFormat, dtype: np.dtype[Any], rules: SumRules, largest
         ("LP_FROM", stored_type(dtype)),
         ("LP_READ", "u32" if source.emin >= float32.emin else "u64"),
         ("LP_MAXIMUM", str(int(largest))),
-        ("LP_STEP", _mode(rules.step)),
+        ("LP_STEP", mode_number(rules.step)),
         ("LP_STEP_LANE", "u64" if rules.step is not None and not fits_narrow_lanes(rules.step) else "u32"),
-        ("LP_LAST", _mode(rules.final)),
+        ("LP_LAST", mode_number(rules.final)),
         ("LP_LANE", "u64" if wide else "u32"),
         ("LP_TO", stored_type(rules.out_dtype) if plain else codes_type(rules.out_dtype)),
     )
 
 
-def _mode(rule: RoundingRule | None) -> str:
+def mode_number(rule: RoundingRule | None) -> str:
     return "-1" if rule is None else str(MODES.index(rule.mode))

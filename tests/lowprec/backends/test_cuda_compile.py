@@ -103,8 +103,8 @@ def test_every_kernel_file_compiles_as_it_is(path: Path, architecture: str) -> N
     compiled(tree_source(path.name), architecture, fused=path.name in FUSING, stack=path.name in STACKED)
 
 
-FUSING = ("elementwise.cu",)
-STACKED = ("elementwise.cu", "sums.cu")
+FUSING = ("elementwise.cu", "product.cu")
+STACKED = ("elementwise.cu", "product.cu", "sums.cu")
 ROUNDED = (("LP_LANE", "u32"), ("LP_TO", "Codes<u16>"), ("LP_VALUES", "0"))
 STORED = (("LP_A", "Numbers<float>"), ("LP_B", "Codes<u8>"), ("LP_C", "Codes<u16>"))
 
@@ -134,6 +134,17 @@ def test_sums_compile(mode: str) -> None:
         last = (("LP_LAST", mode), ("LP_LANE", "u64" if mode == "-1" else lane), ("LP_TO", to))
         step = (("LP_STEP", mode), ("LP_STEP_LANE", lane))
         compiled(tree_source("sums.cu"), "sm_90", (("LP_FINISH", finish), *terms, *step, *last), stack=True)
+
+
+@pytest.mark.parametrize("each", ["4", "8"])
+@pytest.mark.parametrize("mode", ["-1", "0", "6"])
+def test_products_compile(mode: str, each: str) -> None:
+    for kind, lane in (("Numbers<float>", "u32"), ("Codes<u8>", "u32")):
+        operands = (("LP_A", kind), ("LP_A_READ", lane), ("LP_B", kind), ("LP_B_READ", lane))
+        step = (("LP_STEP", mode), ("LP_STEP_LANE", "u32"), ("LP_SUMS", each))
+        ptx = compiled(tree_source("product.cu"), "sm_90", (*operands, *step), fused=True, stack=True)
+        # A panel's products all stand there, in a run of their own; one k of the others.
+        assert len(re.findall(r"fma\.rn\.f32", ptx)) >= 17 * int(each) ** 2
 
 
 @pytest.mark.parametrize("kind", ["sequential", "running", "kahan", "pair"])
