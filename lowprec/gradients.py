@@ -16,7 +16,7 @@ from lowprec.extras import optional
 from lowprec.random import KeyLike, as_key
 from lowprec.rounding import round as round_values
 from lowprec.values.formats import FormatLike, as_format
-from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding
+from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 from lowprec.values.rounding import Rounding
 
 STRAIGHT_THROUGH, ROUNDED = "straight_through", "rounded"
@@ -49,10 +49,14 @@ def quantize(
         TypeError, ValueError: as `round`; another gradient.
         ImportError: no torch or JAX beside such an array.
     """
-    if not callable(gradient) and gradient not in (STRAIGHT_THROUGH, ROUNDED):
+    if not callable(gradient) and not (isinstance(gradient, str) and gradient in (STRAIGHT_THROUGH, ROUNDED)):
         raise ValueError(f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {gradient!r}")
     # At once: inside of jit, and in a backward pass, the message would come late and from elsewhere.
-    wanted, how = as_format(fmt), as_rounding(rounding, **policies)
+    try:
+        wanted, how = as_format(fmt), as_rounding(rounding, **policies)
+    except TypeError:
+        refuse_unhashable(fmt=fmt, rounding=rounding, **policies)
+        raise
     how.rule(wanted)
     if how.stochastic and key is None:
         raise ValueError(f"{how.mode} rounding needs a key")

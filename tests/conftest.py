@@ -100,7 +100,7 @@ def device_arrays(request: pytest.FixtureRequest) -> ModuleType:
         except ValueError as error:  # CuPy 14.2 holds bfloat16 of ml_dtypes' dtypes, and few others
             pytest.skip(f"CuPy {cupy.__version__}: {error}")
 
-    return cast(ModuleType, SimpleNamespace(asarray=asarray, ndarray=cupy.ndarray))
+    return cast(ModuleType, SimpleNamespace(**{**vars(cupy), "asarray": asarray}))
 
 
 @pytest.fixture(params=["reference", "cpu", "cuda-source", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -16,7 +16,7 @@ from lowprec import round as rounded_values
 from lowprec.checks import shown
 from lowprec.random import KeyLike, as_key
 from lowprec.values.formats import FormatLike
-from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding
+from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 
 STRAIGHT_THROUGH, ROUNDED = "straight_through", "rounded"
 
@@ -45,7 +45,11 @@ def round(
         TypeError: a key beside a traced value; int32 numbers.
         ValueError: an unknown name; a format with values that float32 lacks; as `lowprec.round`.
     """
-    wanted, how = as_format(fmt), as_rounding(rounding, **policies)
+    try:
+        wanted, how = as_format(fmt), as_rounding(rounding, **policies)
+    except TypeError:
+        refuse_unhashable(fmt=fmt, rounding=rounding, **policies)
+        raise
     if isinstance(x, Traced):
         if key is not None:
             raise TypeError("a traced value is rounded with random bits of the run: give nn.round no key")
@@ -80,7 +84,7 @@ def quantize(
     Raises:
         TypeError, ValueError: as `round`; another gradient.
     """
-    if gradient != STRAIGHT_THROUGH and gradient != ROUNDED and not callable(gradient):
+    if not callable(gradient) and not (isinstance(gradient, str) and gradient in (STRAIGHT_THROUGH, ROUNDED)):
         raise ValueError(
             f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}"
         )

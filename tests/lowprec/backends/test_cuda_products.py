@@ -86,7 +86,7 @@ def test_out_and_what_is_refused(device_arrays: ModuleType) -> None:
     same(out, np.asarray(lp.matmul(A, B, accumulate="float16")))
     with pytest.raises(ValueError, match=r"a has shape \(70, 53\), b \(70, 53\): the inner lengths differ"):
         lp.matmul(a, a)
-    with pytest.raises(TypeError, match="on a GPU .* and here: move them together"):
+    with pytest.raises(TypeError, match=r"on a GPU .* and here: move them together"):
         lp.matmul(a, B)
     with pytest.raises(ValueError, match="needs key="):
         lp.matmul(a, b, accumulate="float16", rounding="stochastic")
