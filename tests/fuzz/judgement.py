@@ -38,7 +38,8 @@ PYTHONS_OWN = re.compile(
     r"|object has no attribute|to unpack|truth value of an array|only (length-1|0-dimensional|integer scalar) arrays"
 )
 CALLERS_OWN = re.compile(
-    r"^\S*(loss|_function|_forward|relu|Twice|(Target|Sgd).__init__|<lambda>|evaluate)\(\) (missing|takes|got)|^str\(\) "
+    r"^\S*(loss|_function|_forward|relu|Twice|(Target|Sgd).__init__|<lambda>|evaluate)\(\) (missing|takes|got)"
+    r"|^str\(\) "
 )
 """A function that was given, called with other arguments than it takes: Python's message names it."""
 HERE = Path(__file__).parent
