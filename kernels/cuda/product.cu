@@ -17,15 +17,17 @@
 #define LP_B_READ u32
 #define LP_STEP stochastic
 #define LP_STEP_LANE u32
-#define LP_SUMS 8
+#define LP_SUMS 4
 #endif
 
 #ifdef __CUDACC_RTC__
 #define LP_DEVICE __device__ __forceinline__
 #define LP_UNROLL _Pragma("unroll")
+#define LP_UNROLL_FOUR _Pragma("unroll 4")
 #else
 #define LP_DEVICE inline
 #define LP_UNROLL
+#define LP_UNROLL_FOUR
 #endif
 
 namespace lowprec {
@@ -54,34 +56,37 @@ struct Panels {
 template <class E, class From>
 struct Panel {
     Decoder<E> source;
-    const char *data;
-    i64 line, step, lines;  // bytes from line to line and along k; how many lines there are from the first on
-    bool along_k;           // whether neighbouring threads read along k
+    const char *data;         // of this thread's first element in a panel that begins at k = 0
+    i64 step, apart;          // bytes along k, and from one element of the thread to its next
+    int lines;                // how many lines there are from the first on; at most `size`
+    int line, k;              // of the thread's first element, and
+    int line_apart, k_apart;  // from one to the next
 
     LP_DEVICE Panel(const Format &format, const void *all, i64 offset, i64 first, i64 count, i64 line_step, i64 k_step)
-        : source(make_decoder<E>(format)), line(line_step), step(k_step), lines(count - first) {
-        data = static_cast<const char *>(all) + offset + first * line;
-        along_k = (step < 0 ? -step : step) <= (line < 0 ? -line : line);
+        : source(make_decoder<E>(format)), step(k_step), lines(count - first < size ? int(count - first) : size) {
+        // Neighbouring threads read along the axis whose elements lie closer together.
+        const bool along_k = (k_step < 0 ? -k_step : k_step) <= (line_step < 0 ? -line_step : line_step);
+        line = int(threadIdx.x) / (along_k ? depth : 1) % size;
+        k = along_k ? int(threadIdx.x) % depth : int(threadIdx.x) / size;
+        line_apart = along_k ? threads / depth : 0;
+        k_apart = along_k ? 0 : threads / size;
+        apart = line_apart * line_step + k_apart * k_step;
+        data = static_cast<const char *>(all) + offset + (first + line) * line_step + k * k_step;
     }
-    LP_DEVICE int line_of(int number) const { return along_k ? number / depth : number % size; }
-    LP_DEVICE int k_of(int number) const { return along_k ? number % depth : number / size; }
 
-    // A panel's elements from k on, zeros where there are none, as each thread's share of them.
-    LP_DEVICE void fetch(i64 k, i64 end, float (&held)[LP_SUMS]) const {
+    // The thread's elements of the panel that begins at `from`; zeros where there are none.
+    LP_DEVICE void fetch(i64 from, i64 end, float (&held)[LP_SUMS]) const {
+        const char *at = data + from * step;
+        const int there = end - from < depth ? int(end - from) : depth;
         LP_UNROLL
-        for (int q = 0; q < LP_SUMS; ++q) {
-            const int number = int(threadIdx.x) + threads * q, l = line_of(number);
-            const i64 at = k + k_of(number);
+        for (int q = 0; q < LP_SUMS; ++q, at += apart) {
             held[q] = 0.0f;
-            if (l < lines && at < end) held[q] = read(data + l * line + at * step);
+            if (line + q * line_apart < lines && k + q * k_apart < there) held[q] = read(at);
         }
     }
     LP_DEVICE void keep(const float (&held)[LP_SUMS], float (&panel)[depth][pitch]) const {
         LP_UNROLL
-        for (int q = 0; q < LP_SUMS; ++q) {
-            const int number = int(threadIdx.x) + threads * q;
-            panel[k_of(number)][line_of(number)] = held[q];
-        }
+        for (int q = 0; q < LP_SUMS; ++q) panel[k + q * k_apart][line + q * line_apart] = held[q];
     }
 
   private:
@@ -209,8 +214,8 @@ LP_DEVICE void chain(const SumJob &job, const A &a, const B &b, i64 k, i64 end, 
         for (int at = 0; at < count;) {
             const int run = missing < count - at ? int(missing) : count - at;
             if (run == depth) {
-                LP_UNROLL
-                for (int i = 0; i < depth; ++i) add_products(panels, buffer, i, sums);
+                LP_UNROLL_FOUR  // all sixteen would ask for more registers than there are
+                    for (int i = 0; i < depth; ++i) add_products(panels, buffer, i, sums);
             } else {
                 for (int i = at; i < at + run; ++i) add_products(panels, buffer, i, sums);
             }

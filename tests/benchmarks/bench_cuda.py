@@ -1,10 +1,13 @@
-"""Rounding and decoding on a GPU, as a fraction of the speed of a device copy; says why it cannot run.
+"""Rounding and decoding on a GPU against a device copy, products against CuPy's float32; says why it cannot run.
+
+CuPy's product is of plain float32 unless CUPY_TF32 is set: the benchmark refuses to run where it is.
 
 All times are of the device, between two events on the current stream, with `out=`; the smallest of several runs counts.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,7 @@ from lowprec import backends
 from lowprec.backends.cuda import device as gpu
 
 COUNT = 1 << 28
+SIDE = 4096
 RUNS = 20
 
 
@@ -70,6 +74,25 @@ def cases(cupy: Any) -> dict[str, tuple[int, Callable[[], object]]]:
     }
 
 
+def products(cupy: Any) -> dict[str, Callable[[], object]]:
+    """Name -> a product of SIDE x SIDE float32 matrices, CuPy's own first."""
+    generator = np.random.default_rng(1)
+    a, b = (cupy.asarray(generator.standard_normal((SIDE, SIDE), dtype=np.float32)) for _ in range(2))
+
+    def with_accumulator(accumulate: str, rounding: str, group: int = 16) -> Callable[[], object]:
+        how: dict[str, Any] = {"accumulate": accumulate, "rounding": rounding, "group": group, "key": 1}
+        return lambda: lp.matmul(a, b, **how)
+
+    return {
+        "CuPy, float32": lambda: a @ b,
+        "float32": with_accumulator("float32", "nearest_even"),
+        "float16, nearest 16": with_accumulator("float16", "nearest_even"),
+        "float16, nearest 1": with_accumulator("float16", "nearest_even", 1),
+        "float16, stochastic 16": with_accumulator("float16", "stochastic"),
+        "bfloat16, nearest 16": with_accumulator("bfloat16", "nearest_even"),
+    }
+
+
 def copy_speed(cupy: Any) -> float:
     """Bytes read and written per millisecond by a device-to-device copy."""
     size = 3 * COUNT
@@ -86,12 +109,20 @@ def main() -> None:
     except (ImportError, RuntimeError) as error:
         print(f"not run: {error}")
         return
+    if os.environ.get("CUPY_TF32", "0") != "0":
+        print("not run: CUPY_TF32 is set, and CuPy's products would be of fewer bits")
+        return
     copy = copy_speed(cupy)
     device = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     print(f"{device}, {COUNT} elements, copy {copy / 1e6:.0f} GB/s (bytes read plus bytes written)")
     for name, (moved, work) in cases(cupy).items():
         time = milliseconds(cupy, work)
         print(f"{name:45s} {time:8.3f} ms  {moved / time / 1e6:6.0f} GB/s  {moved / time / copy:5.2f} of copy")
+    own = None
+    for name, work in products(cupy).items():
+        time = milliseconds(cupy, work)
+        own = own or time
+        print(f"product {name:37s} {time:8.3f} ms  {2e-9 * SIDE**3 / time:6.1f} TFLOP/s  {own / time:5.2f} of CuPy's")
 
 
 if __name__ == "__main__":

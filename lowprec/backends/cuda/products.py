@@ -106,8 +106,12 @@ def _multiplied(
             start = start if a.ndim > 1 else start[..., None, :]
             record["start_step"][: len(vertices)] = _steps(start, vertices)
             set_numbers(record, start=start.data.ptr, start_row=start.strides[-2], start_column=start.strides[-1])
-        processors = cupy().cuda.Device(device.id).attributes["MultiProcessorCount"]
-        each, squares = _sums_of_a_thread(m, n, math.prod(vertices) * parts, processors)
+        chip = cupy().cuda.Device(device.id)
+        # From sm_100 on the compiler spills the registers of large squares that draw random bits.
+        drawn = rules.step is not None and rules.step.mode == "stochastic" and int(chip.compute_capability) >= 100
+        most = 4 if drawn else 8
+        matrices = math.prod(vertices) * parts
+        each, squares = _sums_of_a_thread(m, n, matrices, chip.attributes["MultiProcessorCount"], most)
         chains = empty((parts, result.size), np.dtype(np.float32))
         function = kernel("product.cu", "lowprec_product", product_defines(a.dtype, b.dtype, rules, each), device.id)
         launch(function, squares * _THREADS, device.id, (record, chains))
@@ -149,9 +153,9 @@ def _start(initial: Any, rules: SumRules, shape: tuple[int, ...], axes: int, par
     return start
 
 
-def _sums_of_a_thread(m: int, n: int, matrices: int, processors: int) -> tuple[int, int]:
+def _sums_of_a_thread(m: int, n: int, matrices: int, processors: int, most: int) -> tuple[int, int]:
     """Sums of a thread along either axis, and squares in all: large ones where there are enough for all processors."""
-    for each in (8, 4):
+    for each in (8, 4) if most == 8 else (4,):
         squares = ceil_div(m, each * _SIDE) * ceil_div(n, each * _SIDE) * matrices
         if min(m, n) > each * _SIDE // 2 and squares >= processors:
             break

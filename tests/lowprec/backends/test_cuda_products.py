@@ -47,7 +47,14 @@ def test_scales_as_operands_reach_below_float32s_normals(device_arrays: ModuleTy
 
 @pytest.mark.parametrize("splits, stages", [(2, None), (53, None), (20, 3), (53, 2)])
 def test_parts_and_stages(splits: int, stages: int | None, device_arrays: ModuleType) -> None:
-    options = {"group": 1, "splits": splits, "stages": stages, "rounding": "stochastic", "key": 9, "offset": (0, 1)}
+    options: dict[str, Any] = {
+        "group": 1,
+        "splits": splits,
+        "stages": stages,
+        "rounding": "stochastic",
+        "key": 9,
+        "offset": (0, 1),
+    }
     agree(device_arrays, A, B, accumulate="float16", out_format="float32", **options)
 
 
@@ -97,7 +104,8 @@ def test_out_and_what_is_refused(device_arrays: ModuleType) -> None:
 
 
 def test_chains_go_on_from_given_sums(cupy: ModuleType) -> None:
-    first, options = A.copy(), {"accumulate": "float16", "group": 4, "rounding": "stochastic", "key": 3}
+    first = A.copy()
+    options: dict[str, Any] = {"accumulate": "float16", "group": 4, "rounding": "stochastic", "key": 3}
     whole = lp.matmul_part(first, B, **options)
     with backends.backend("cuda"):
         half = lp.matmul_part(first[:, :24], B[:24], **options)
