@@ -12,10 +12,11 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.checks import shown
 from lowprec.extras import optional
 from lowprec.random import KeyLike, as_key
 from lowprec.rounding import round as round_values
-from lowprec.values.formats import FormatLike, as_format
+from lowprec.values.formats import FloatFormat, FormatLike, as_format
 from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 from lowprec.values.rounding import Rounding
 
@@ -49,14 +50,9 @@ def quantize(
         TypeError, ValueError: as `round`; another gradient.
         ImportError: no torch or JAX beside such an array.
     """
-    if not callable(gradient) and not (isinstance(gradient, str) and gradient in (STRAIGHT_THROUGH, ROUNDED)):
-        raise ValueError(f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {gradient!r}")
+    check_gradient(gradient)
     # At once: inside of jit, and in a backward pass, the message would come late and from elsewhere.
-    try:
-        wanted, how = as_format(fmt), as_rounding(rounding, **policies)
-    except TypeError:
-        refuse_unhashable(fmt=fmt, rounding=rounding, **policies)
-        raise
+    wanted, how = format_and_rounding(fmt, rounding, **policies)
     how.rule(wanted)
     if how.stochastic and key is None:
         raise ValueError(f"{how.mode} rounding needs a key")
@@ -67,6 +63,33 @@ def quantize(
     if library in ("jax", "jaxlib"):
         return _custom_vjp(wanted, how, gradient, seed)(x)
     return round_values(x, wanted, how, key=key)
+
+
+def check_gradient(gradient: Any) -> None:
+    """Refuses what says no gradient.
+
+    Raises:
+        ValueError: neither "straight_through" nor "rounded" nor a function.
+    """
+    if not callable(gradient) and not (isinstance(gradient, str) and gradient in (STRAIGHT_THROUGH, ROUNDED)):
+        raise ValueError(
+            f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}"
+        )
+
+
+def format_and_rounding(
+    fmt: FormatLike, rounding: FewBitRoundingLike, **policies: Unpack[RoundingKeywords]
+) -> tuple[FloatFormat, Rounding]:
+    """The two as values.
+
+    Raises:
+        TypeError, ValueError: as `round`.
+    """
+    try:
+        return as_format(fmt), as_rounding(rounding, **policies)
+    except TypeError:
+        refuse_unhashable(fmt=fmt, rounding=rounding, **policies)
+        raise
 
 
 def _back(fmt: Any, how: Rounding, gradient: Gradient, seed: int, x: Any, dy: Any, again: Callable[..., Any]) -> Any:

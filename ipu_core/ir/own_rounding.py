@@ -81,7 +81,9 @@ class OwnRounding(Rounding):
         words = () if not self.draws else (random_bits(key, x.shape, self.draws),) if key is not None else None
         if words is None:
             raise ValueError(f"{self.words()} needs a key")
-        result = np.asarray(self.function(x, *words))
+        given = x.view()
+        given.flags.writeable = False  # it may be the caller's own array
+        result = np.asarray(self.function(given, *words))
         if result.shape != x.shape:
             raise ValueError(f"{self.words()} gave an array of shape {result.shape} for one of {x.shape}")
         values = result.astype(np.float32)

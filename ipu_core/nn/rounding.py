@@ -11,14 +11,11 @@ from ipu_core.ir.block import dtype_of
 from ipu_core.ir.own_rounding import OwnRounding as OwnRounding
 from ipu_core.ir.trace.custom import custom_gradient
 from ipu_core.ir.trace.values import Traced, Value, rounded
-from lowprec import as_format
 from lowprec import round as rounded_values
-from lowprec.checks import shown
+from lowprec.gradients import STRAIGHT_THROUGH, check_gradient, format_and_rounding
 from lowprec.random import KeyLike, as_key
 from lowprec.values.formats import FormatLike
-from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
-
-STRAIGHT_THROUGH, ROUNDED = "straight_through", "rounded"
+from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords
 
 
 def round(
@@ -45,11 +42,7 @@ def round(
         TypeError: a key beside a traced value; int32 numbers.
         ValueError: an unknown name; a format with values that float32 lacks; as `lowprec.round`.
     """
-    try:
-        wanted, how = as_format(fmt), as_rounding(rounding, **policies)
-    except TypeError:
-        refuse_unhashable(fmt=fmt, rounding=rounding, **policies)
-        raise
+    wanted, how = format_and_rounding(fmt, rounding, **policies)
     if isinstance(x, Traced):
         if key is not None:
             raise TypeError("a traced value is rounded with random bits of the run: give nn.round no key")
@@ -84,10 +77,7 @@ def quantize(
     Raises:
         TypeError, ValueError: as `round`; another gradient.
     """
-    if not callable(gradient) and not (isinstance(gradient, str) and gradient in (STRAIGHT_THROUGH, ROUNDED)):
-        raise ValueError(
-            f"gradient is {STRAIGHT_THROUGH!r}, {ROUNDED!r} or a function of (x, dy), not {shown(gradient)}"
-        )
+    check_gradient(gradient)
     if not isinstance(x, Traced) or gradient == STRAIGHT_THROUGH:
         return round(x, fmt, rounding, key=key, **policies)
     round(x, fmt, rounding, key=key, **policies)  # refuses what it refuses, before anything is traced apart

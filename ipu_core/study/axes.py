@@ -71,7 +71,7 @@ class Setting:
 
 def label(value: Any) -> str:
     """A value of an axis, as it stands in a table."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def axes_of(given: Mapping[str, Any]) -> tuple[Axis, ...]:

@@ -117,7 +117,7 @@ def compare(
     if folder is not None:
         expect_path("folder", folder)
     looks = _looks(watch)
-    given = batches if callable(batches) else _listed(batches)
+    given = batches if callable(batches) else listed(batches)
     make, state = (value if callable(value) else partial(_same, value) for value in (params, model_state))
     problem = Problem(loss, make, _by_seed(given), evaluate, state=None if model_state is None else state)
     recipe = Recipe(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
@@ -188,7 +188,12 @@ def _short(description: Any) -> Any:
     return description if len(json.dumps(description)) <= LONGEST else {"sha256": digest(description)}
 
 
-def _listed(batches: Iterable[Any]) -> list[Any]:
+def listed(batches: Iterable[Any]) -> list[Any]:
+    """Batches in order, as a list.
+
+    Raises:
+        ValueError: they are none.
+    """
     if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | Mapping):
         raise ValueError(
             f"batches must be a list of batches, or a function (seed, step) -> batch, "
@@ -200,7 +205,7 @@ def _listed(batches: Iterable[Any]) -> list[Any]:
 def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any) -> Block:
     """The step of a comparison before a precision is applied; arguments as of `compare`."""
     make, carried = (value if callable(value) else partial(_same, value) for value in (params, state))
-    given = batches if callable(batches) else _listed(batches)
+    given = batches if callable(batches) else listed(batches)
     problem = Problem(loss, make, _by_seed(given), state=None if state is None else carried)
     return ideal_step(problem, training)
 

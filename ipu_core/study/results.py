@@ -12,7 +12,7 @@ from ipu_core.study.files import point_file
 from ipu_core.study.page import study_page
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import RECORD
-from ipu_core.study.rows import Row, curve_rows, row, to_pandas, write_csv
+from ipu_core.study.rows import Row, Tabular, curve_rows, row
 from ipu_core.study.run import Event
 from ipu_core.study.settings import Point
 from ipu_core.study.store import Store, agree, open_store
@@ -25,7 +25,7 @@ MOST_DRAWN = 16
 
 
 @dataclass
-class Study:
+class Study(Tabular):
     """The finished points of a comparison. Shows its table when printed, in a terminal or a notebook.
 
     Attributes:
@@ -68,18 +68,6 @@ class Study:
     def curves(self) -> list[Row]:
         """A row for each step of each finished point, with its loss; in the order of `rows`."""
         return [each for result in self._in_order() for each in curve_rows(result)]
-
-    def to_pandas(self, *, curves: bool = False) -> Any:
-        """The rows as a pandas DataFrame, or those of the curves.
-
-        Raises:
-            ImportError: no pandas.
-        """
-        return to_pandas(self.curves() if curves else self.rows())
-
-    def to_csv(self, path: str | Path, *, curves: bool = False) -> None:
-        """Writes the rows, or those of the curves, as a CSV file; what was not measured is empty."""
-        write_csv(self.curves() if curves else self.rows(), path)
 
     def _in_order(self) -> list[dict[str, Any]]:
         """The results in the order of the call: workers finish in any."""

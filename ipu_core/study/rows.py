@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,6 @@ def curve_rows(result: Mapping[str, Any], **about: Any) -> list[Row]:
     return [{**who, "step": step, "loss": loss} for step, loss in enumerate(result["losses"])]
 
 
-def to_pandas(rows: Sequence[Row]) -> Any:
-    """Rows as a pandas DataFrame.
-
-    Raises:
-        ImportError: no pandas.
-    """
-    return optional("pandas", extra="study").DataFrame(list(rows))
-
-
 def write_csv(rows: Iterable[Row], path: str | Path) -> None:
     """Rows as a CSV file, with the names of their columns; what was not measured is empty."""
     listed = list(rows)
@@ -66,6 +57,30 @@ def student(freedom: int) -> float:
     """Standard errors that a mean stays within 95 times in 100, by degrees of freedom (two-sided Student)."""
     # Three seeds need 4.3 where many need 2: with 2 every sixth pair of equal settings would be told apart.
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.4 / freedom
+
+
+class Tabular:
+    """What has rows and curves, as a DataFrame and as a file."""
+
+    def rows(self) -> list[Row]:
+        """A row for each finished point, without its curve."""
+        raise NotImplementedError
+
+    def curves(self) -> list[Row]:
+        """A row for each step of each finished point, with its loss; in the order of `rows`."""
+        raise NotImplementedError
+
+    def to_pandas(self, *, curves: bool = False) -> Any:
+        """The rows as a pandas DataFrame, or those of the curves.
+
+        Raises:
+            ImportError: no pandas.
+        """
+        return optional("pandas", extra="pandas").DataFrame(self.curves() if curves else self.rows())
+
+    def to_csv(self, path: str | Path, *, curves: bool = False) -> None:
+        """Writes the rows, or those of the curves, as a CSV file; what was not measured is empty."""
+        write_csv(self.curves() if curves else self.rows(), path)
 
 
 def beside(values: Mapping[int, float], others: Mapping[int, float], *, more_is_better: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -10,10 +11,9 @@ from typing import Any, Unpack
 
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.study.axes import GROUP, RATE, Axis, Setting, axes_of, drawn, grid, label, one_by_one, setting
-from ipu_core.study.compare import compare, said, step_of
+from ipu_core.study.compare import compare, listed, said, step_of
 from ipu_core.study.live import as_a_part
 from ipu_core.study.point import Evaluate
-from ipu_core.study.rows import write_csv
 from ipu_core.study.settings import check_count, usual_engine
 from ipu_core.study.swept import Sweep
 from ipu_core.train.arguments import is_real
@@ -21,6 +21,7 @@ from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
 from lowprec.checks import shown
 
+LONGEST = 100  # characters of the name of a folder
 SEARCHES = ("grid", "each", "random", "bisect")
 
 
@@ -85,6 +86,8 @@ def sweep(
     """
     if "precision" in options:
         raise TypeError("a sweep takes its precision as base=, on top of which the axes' values are set")
+    # Several comparisons go over them: an iterator would be at its end after the first.
+    batches = batches if callable(batches) else listed(batches)
     every, spaced = axes_of(axes), {"steps": steps, "seeds": seeds}
     for name, count in spaced.items():
         check_count(name, count)
@@ -100,7 +103,7 @@ def sweep(
     asked = [setting(base, every, values) for values in chosen]
     # The base under each training that is varied: what a setting is compared with.
     lines = [setting(base, every, dict(recipe)) for recipe in dict.fromkeys(each.recipe for each in asked)]
-    settings = [*{each.label: each for each in (start, *lines, *asked)}.values()]
+    settings = [*{tuple(each.values.items()): each for each in (start, *lines, *asked)}.values()]
     if training is None and execution is None and "engine" not in options:
         engine, why = usual_engine(
             options_of(precision=base, **options)[1].target, [each.precision for each in settings]
@@ -134,7 +137,7 @@ def sweep(
     else:
         train(settings)
     if folder is not None and made.rows():
-        write_csv(made.rows(), Path(folder) / "sweep.csv")
+        made.to_csv(Path(folder) / "sweep.csv")
         made.picture_to(Path(folder) / "sweep.png")
     return made
 
@@ -188,4 +191,6 @@ def _with(
 
 def _place(recipe: Sequence[tuple[str, Any]]) -> str:
     """The folder of a recipe's study within the sweep's; "" where nothing of the training is varied."""
-    return ",".join(f"{name}={label(value)}" for name, value in recipe).replace("/", "_")
+    place = ",".join(f"{name}={label(value)}" for name, value in recipe).replace("/", "_")
+    # An optimizer's text may be longer than a file's name can be.
+    return place if len(place) <= LONGEST else hashlib.sha256(place.encode()).hexdigest()[:16]

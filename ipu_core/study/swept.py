@@ -13,7 +13,7 @@ from ipu_core.study.axes import RATE, Axis, Setting, label
 from ipu_core.study.compare import said
 from ipu_core.study.plot import Picture
 from ipu_core.study.results import Study
-from ipu_core.study.rows import Row, beside, curve_rows, row, to_pandas, write_csv
+from ipu_core.study.rows import Row, Tabular, beside, curve_rows, row
 from ipu_core.study.summary import heading, is_share, measure_in_words, spread
 from ipu_core.study.sweep_plot import over_one_axis, over_two_axes, pareto
 from ipu_core.train.checkpoint import replacing
@@ -23,7 +23,7 @@ BASE = "base"
 
 
 @dataclass
-class Sweep:
+class Sweep(Tabular):
     """The finished points of a sweep, in the order of the call. Shows its table when printed.
 
     Attributes:
@@ -88,18 +88,6 @@ class Sweep:
             for each in curve_rows(result, **{axis.name: setting.values.get(axis.name) for axis in self.axes})
         ]
 
-    def to_pandas(self, *, curves: bool = False) -> Any:
-        """The rows as a pandas DataFrame, or those of the curves.
-
-        Raises:
-            ImportError: no pandas.
-        """
-        return to_pandas(self.curves() if curves else self.rows())
-
-    def to_csv(self, path: str | Path, *, curves: bool = False) -> None:
-        """Writes the rows, or those of the curves, as a CSV file."""
-        write_csv(self.curves() if curves else self.rows(), path)
-
     def measured(self, setting: Setting) -> dict[int, float]:
         """What decides, by seed.
 
@@ -146,6 +134,10 @@ class Sweep:
             notes.append("one learning rate for all: a setting that needs its own shows here as worse")
         else:
             notes += self._best_rates(rates)
+        if not all(map(math.isfinite, self.measured(self.base).values())) or not self.results(self.base):
+            notes.append(
+                f"{self.base.precision} itself did not train or did not finish: nothing can be compared with it"
+            )
         for name, value in self.fewest.items():
             said = "not even the first value trains" if value is None else f"the last that trains is {label(value)}"
             notes.append(f"{name}: {said} (within {self.within:.1%} of {self.base.precision})")

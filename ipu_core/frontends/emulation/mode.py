@@ -306,6 +306,7 @@ def _not_here(precision: Precision) -> dict[str, bool]:
         "second moments kept as roots": precision.store_root,
         "gradients kept as a running mean": precision.running_mean,
         "a model under unit scaling": precision.unit_scaled,
+        "rounding of all of the optimizer's arithmetic": precision.everywhere,
     }
 
 

@@ -150,11 +150,16 @@ class _ScaledProducts(Appended):
         accumulate = equation.arithmetic.accumulate
         # Partial sums in float32 are not rounded on their way to a float32 result: nothing would be drawn for them.
         exact = accumulate is None or accumulate.contains(FLOAT32)
-        arithmetic = replace(equation.arithmetic, rounding=NEAREST_EVEN) if exact else equation.arithmetic
+        own = equation.arithmetic
+        sums = own.rounding if own.partials is None else own.partials
+        arithmetic = replace(own, rounding=NEAREST_EVEN if exact else sums, partials=None, once=False)
         wide = Var(f"{equation.number}.scaled", Type(equation.output.type.shape, FLOAT32))
         self.equations.append(replace(equation, inputs=tuple(operands), outputs=(wide,), arithmetic=arithmetic))
         self._rounded("multiply", wide, factor, fmt=_float(equation.output), **about)
-        self.equations[-1] = replace(self.equations[-1], outputs=equation.outputs)
+        last = replace(self.equations[-1], outputs=equation.outputs)
+        # A rounding that is said of the results is of what they are when the scales are out of them.
+        said = replace(last.arithmetic, rounding=own.rounding, once=True) if own.once else last.arithmetic
+        self.equations[-1] = replace(last, arithmetic=said)
 
     def _scaled_inside(
         self, equation: Equation, operands: Sequence[Var], factor: Atom, about: Mapping[str, Any]

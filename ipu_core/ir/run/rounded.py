@@ -78,7 +78,10 @@ def rounded(equation: Equation, wide: Array, key: Key | None, out: Array | None 
     """
     fmt = equation.output.type.format
     assert isinstance(fmt, FloatFormat)
-    return round_once(wide, fmt, equation.arithmetic.rounding, key, out)
+    try:
+        return round_once(wide, fmt, equation.arithmetic.rounding, key, out)
+    except ValueError as error:  # a NaN into a format without NaN, or what a rounding of one's own gave
+        raise ValueError(f"{equation.name}: {error}") from error
 
 
 def then_rounded(

@@ -211,3 +211,20 @@ def test_no_tile_holds_weights_in_such_a_format() -> None:
         Predictor(
             lambda params, x: x @ params["w1"], PARAMS, BATCH[0], precision="fp32.32/weights=e8m5", engine="tiles"
         )
+
+
+@pytest.mark.parametrize("how", ["odd", "stochastic(bits=3)", "nearest(overflow=nan)"])
+def test_results_of_scaled_products_are_rounded_as_is_said_of_them(how: str) -> None:
+    loop, _ = trained(Precision.parse(f"fp8/output=float16@{how}/partials=e8m9@up"), 1)
+    said = {e.arithmetic.rounding for e in equations_of(loop.block) if e.op == "multiply" and e.arithmetic.once}
+    assert said == {read_rounding(how)}
+    sums = [e.arithmetic for e in equations_of(loop.block) if e.op == "dot"]
+    assert {each.rounding.mode for each in sums} == {"up"}  # of the partial sums
+    assert not any(each.once or each.partials for each in sums)
+
+
+def test_a_nan_that_a_format_lacks_is_refused_by_the_equation_s_name() -> None:
+    batch = np.full((5, 3), np.nan, np.float32), BATCH[1]
+    loop = TrainLoop(loss, PARAMS, BATCH, precision="fp32.32/operands=fixed16_8", optimizer=Sgd(0.1), engine="direct")
+    with pytest.raises(ValueError, match=r"forward\.convert\.\d+: NaN cannot be represented in fixed16_8"):
+        loop.train(batch)

@@ -115,3 +115,14 @@ def test_a_rounding_of_one_s_own_in_a_precision() -> None:
 def test_what_is_refused(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         traced(call, X)
+
+
+def test_a_rounding_of_one_s_own_cannot_change_what_it_is_given() -> None:
+    def in_place(x: Array) -> Array:
+        x[...] = np.round(x)
+        return x
+
+    mine = X.copy()
+    with pytest.raises(ValueError, match="read-only"):
+        nn.round(mine, "float32", nn.OwnRounding(in_place))
+    np.testing.assert_array_equal(mine, X)

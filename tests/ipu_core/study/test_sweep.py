@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ipu_core import OtherStudy, Sgd, compare, sweep
-from ipu_core.study.axes import axes_of, drawn, expand, follows, grid, setting
+from ipu_core.study.axes import axes_of, drawn, expand, follows, grid, label, setting
 from ipu_core.study.results import Study
 from ipu_core.study.rows import beside
 from ipu_core.study.swept import Sweep
@@ -174,3 +174,28 @@ def test_a_line_joins_neighbours_of_a_range() -> None:
     assert follows("e8m2", "e8m1")
     assert not follows("e8m1", "e5m10")
     assert follows("0.03", "0.01")
+
+
+def test_batches_that_come_once_serve_every_comparison_of_a_sweep() -> None:
+    start, listed = {"w": np.zeros((4, 3), np.float32)}, [batches(0, step) for step in range(4)]
+    axes, how = {"lr": [0.1, 0.05], "group": [4]}, {"optimizer": Sgd(0.1), "steps": 3, "seeds": 1, "engine": "direct"}
+    once, often = (sweep(loss, start, given, axes, **how) for given in (iter(listed), listed))  # type: ignore[arg-type]
+    assert bits(once) == bits(often)
+
+
+def test_rates_that_differ_in_a_late_digit_are_two() -> None:
+    assert len({label(rate) for rate in (0.1, 0.1000001)}) == 2
+    assert len(swept({"lr": [0.1, 0.1000001]}, seeds=1, steps=2).settings) == 3
+
+
+def test_a_base_that_does_not_train_is_said() -> None:
+    made = swept({"weights": "e8m5"}, seeds=1, steps=6, rate=1e30)
+    assert "nothing can be compared with it" in str(made)
+
+
+def test_rows_are_a_dataframe() -> None:
+    pytest.importorskip("pandas")
+    made = swept({"weights": ["e8m5", "e8m3"]}, seeds=2, steps=3)
+    frame = made.to_pandas()
+    assert list(frame["seed"]) == [0, 1] * 3
+    assert len(made.to_pandas(curves=True)) == 3 * 2 * 3
