@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
@@ -70,8 +70,13 @@ class Setting:
 
 
 def label(value: Any) -> str:
-    """A value of an axis, as it stands in a table."""
-    return str(value)
+    """A value of an axis, as it stands in a table; of an optimizer, what is not as by default."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    own = [
+        (each.name, getattr(value, each.name)) for each in fields(value) if getattr(value, each.name) != each.default
+    ]
+    return f"{type(value).__name__}({', '.join(f'{name}={each}' for name, each in own)})"
 
 
 def axes_of(given: Mapping[str, Any]) -> tuple[Axis, ...]:
@@ -95,7 +100,12 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
     values = [value for each in given for value in (expand(each) if isinstance(each, str) else [each])]
     if not values:
         raise ValueError(f"the axis {name!r} has no values")
-    return tuple(dict.fromkeys(values))
+    try:
+        return tuple(dict.fromkeys(values))
+    except TypeError:
+        raise TypeError(
+            f"the axis {name!r} has texts, numbers or values that can be hashed, not {shown(values)}"
+        ) from None
 
 
 def expand(text: str) -> list[str]:

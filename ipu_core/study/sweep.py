@@ -104,10 +104,9 @@ def sweep(
     # The base under each training that is varied: what a setting is compared with.
     lines = [setting(base, every, dict(recipe)) for recipe in dict.fromkeys(each.recipe for each in asked)]
     settings = [*{tuple(each.values.items()): each for each in (start, *lines, *asked)}.values()]
-    if training is None and execution is None and "engine" not in options:
-        engine, why = usual_engine(
-            options_of(precision=base, **options)[1].target, [each.precision for each in settings]
-        )
+    if execution is None and "engine" not in options:
+        target = _values(training, None, base, options)[1].target
+        engine, why = usual_engine(target, [each.precision for each in settings])
         options["engine"] = engine
         if why is not None:
             said(f"{why}; all of this sweep is, to the same bits, without cycles and memory\n")
@@ -176,7 +175,8 @@ def _with(
     training: Training, recipe: Sequence[tuple[str, Any]], loss: Any, params: Any, batches: Any, state: Any
 ) -> Training:
     """A training with the changes of a recipe."""
-    for name, value in recipe:
+    # The rate is of the optimizer that is varied beside it, the order of sums of all else.
+    for name, value in sorted(recipe, key=lambda change: change[0] in (RATE, GROUP)):
         if name == RATE:
             training = replace(training, optimizer=replace(training.optimizer, lr=value))  # type: ignore[type-var]
         elif name == GROUP:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import OtherStudy, Sgd, compare, sweep
+from ipu_core import Adam, OtherStudy, Sgd, compare, sweep
 from ipu_core.study.axes import axes_of, drawn, expand, follows, grid, label, setting
 from ipu_core.study.results import Study
 from ipu_core.study.rows import beside
@@ -199,3 +199,19 @@ def test_rows_are_a_dataframe() -> None:
     frame = made.to_pandas()
     assert list(frame["seed"]) == [0, 1] * 3
     assert len(made.to_pandas(curves=True)) == 3 * 2 * 3
+
+
+def test_a_rate_is_of_the_optimizer_beside_it_in_either_order() -> None:
+    axes: dict[str, Any] = {"lr": [0.05], "optimizer": [Sgd(0.1), Adam(0.1)]}
+    one, other = (swept(dict(each), seeds=1, steps=4) for each in (axes.items(), reversed(axes.items())))
+    losses = [sorted(row["final_loss"] for row in made.rows()) for made in (one, other)]
+    assert losses[0] == losses[1]
+    start = {"w": np.zeros((4, 3), np.float32)}
+    alone = compare(loss, start, batches, ["fp32.32"], optimizer=Adam(0.05), steps=4, seeds=1, engine="direct")
+    assert alone.rows()[0]["final_loss"] in losses[0]
+
+
+def test_an_axis_of_optimizers_is_called_by_what_they_are_given() -> None:
+    assert label(Sgd(0.1, momentum=0.9)) == "Sgd(lr=0.1, momentum=0.9)"
+    with pytest.raises(TypeError, match="the axis 'optimizer' has texts, numbers or values"):
+        axes_of({"optimizer": [[1]]})
