@@ -70,13 +70,12 @@ class Setting:
 
 
 def label(value: Any) -> str:
-    """A value of an axis, as it stands in a table; of an optimizer, what is not as by default."""
+    """A value of an axis, as it stands in a table; of an optimizer its rate, and what is not as by default."""
     if not is_dataclass(value) or isinstance(value, type):
         return str(value)
-    own = [
-        (each.name, getattr(value, each.name)) for each in fields(value) if getattr(value, each.name) != each.default
-    ]
-    return f"{type(value).__name__}({', '.join(f'{name}={each}' for name, each in own)})"
+    said = [(each, getattr(value, each.name)) for each in fields(value)]
+    own = [f"{each.name}={given}" for each, given in said if each.name == "lr" or given != each.default]
+    return f"{type(value).__name__}({', '.join(own)})"
 
 
 def axes_of(given: Mapping[str, Any]) -> tuple[Axis, ...]:

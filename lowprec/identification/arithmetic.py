@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lowprec.integers import ceil_div
 from lowprec.rounding import astype, round
 from lowprec.sums.matmul import matmul
 from lowprec.types import Array
@@ -44,24 +45,44 @@ class Arithmetic:
     """Operands, Accumulation and Rounding of a product: called with float32 matrices it computes as they say.
 
     A `rounding` that flushes does so once, with the results: `lowprec.matmul` itself takes no such Rounding.
+
+    Attributes:
+        accumulation: order and types of a sum.
+        rounding: of partial sums and results.
+        operands: what operands are cast to before.
+        promote: after at most so many products, and at least a group, a partial sum is added to a float32 one, however
+            long the sum is; None: the Accumulation's own splits.
     """
 
     accumulation: Accumulation
     rounding: Rounding = NEAREST_EVEN
     operands: Operands = Operands()
+    promote: int | None = None
 
     def __call__(self, a: Array, b: Array) -> Array:
         """The product of float32 matrices (m, k) and (k, n), in the storage dtype of the Accumulation's `out`."""
         left, right = self.operands.cast(a), self.operands.cast(b)
         plain = replace(self.rounding, flush=False)
-        result: Array = matmul(left, right, accumulation=self.accumulation, rounding=plain)
-        if self.rounding.flush:
-            return np.asarray(round(result, self.accumulation.out, flush=True))
-        return result
+        # A format without dtype has its values in float32.
+        order = self.order(a.shape[1])
+        stored = order if order.out.dtype is not None else order.with_types(order.accumulate, float32)
+        result: Array = matmul(left, right, accumulation=stored, rounding=plain)
+        if stored is not order:
+            result = round(result, order.out, plain.mode, overflow=plain.overflow, infinite_input=plain.infinite_input)
+        return np.asarray(round(result, order.out, flush=True)) if self.rounding.flush else result
+
+    def order(self, terms: int) -> Accumulation:
+        """The Accumulation of a sum of so many terms: its splits are what `promote` makes of them."""
+        if self.promote is None:
+            return self.accumulation
+        group = self.accumulation.group or self.promote
+        length = max(self.promote // group, 1) * group
+        return replace(self.accumulation, group=group, splits=max(1, ceil_div(terms, length)), stages=1)
 
     def words(self) -> str:
         """The arithmetic in one printed line."""
-        return (
-            f"operands {self.operands.words()}; {self.accumulation.words()}; results and partial sums "
-            f"{self.rounding.words()}"
-        )
+        sums = self.accumulation.words()
+        if self.promote is not None:
+            sums = ", ".join(word for word in sums.split(", ") if not word.startswith(("splits", "stages")))
+            sums += f", promoted to float32 every {self.promote}"
+        return f"operands {self.operands.words()}; {sums}; results and partial sums {self.rounding.words()}"

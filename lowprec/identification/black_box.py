@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lowprec.foreign import library_of
+from lowprec.identification.probes import Probe
 from lowprec.types import Array
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32, format_of_dtype
@@ -46,6 +47,17 @@ class BlackBox:
             )
         self.format(result)
         return result
+
+    def twice(self, probe: Probe) -> Array:
+        """The results of a probe, asked twice.
+
+        Raises:
+            ValueError: the second time they have other bits.
+        """
+        given = self(probe.a, probe.b)
+        if differing(given, self(probe.a, probe.b)).any():
+            raise ValueError("f is not deterministic: the same operands gave other bits the second time")
+        return given
 
     @staticmethod
     def format(result: Array) -> FloatFormat:

@@ -45,6 +45,92 @@ def edges(generator: np.random.Generator, terms: int, ones: bool) -> Probe:
     return Probe(a.astype(np.float32), b.astype(np.float32))
 
 
+def significands(generator: np.random.Generator, terms: int, count: int, ones: bool) -> Probe:
+    """One product per element, of numbers of both signs of [1, 2); those of the first column are by 1."""
+    columns = 1 if ones else min(count, 256)
+    a, b = np.zeros((count, terms)), np.zeros((terms, columns))
+    a[:, 0], b[0] = _significands(generator, count), _significands(generator, columns)
+    b[0, 0] = 1.0
+    return _probe(a, b, ones)
+
+
+def powers(generator: np.random.Generator, terms: int, ones: bool) -> Probe:
+    """One product per element, of numbers of every size, infinities among them; in a column each are powers of 2^8."""
+    exponents = np.arange(-149, 128)
+    values = np.concatenate([np.exp2(exponents), _significands(generator, len(exponents)) * np.exp2(exponents)])
+    near = np.concatenate([np.exp2(np.arange(-20, 20)) * step for step in (1 - 2.0**-12, 1 + 2.0**-12, 1.5)])
+    values = np.concatenate([values, near, -values, [0.0, -0.0, np.inf, -np.inf]])
+    # In an order that shows much in its first rows.
+    values = generator.permutation(np.concatenate([values, np.ones(-len(values) % 16)]))
+    columns = np.concatenate([np.exp2(np.arange(-120, 121, 8)), _significands(generator, 1)])
+    a, b = np.zeros((len(values), terms)), np.zeros((terms, 1 if ones else len(columns)))
+    a[:, 0], b[0] = values, 1.0 if ones else columns
+    return _probe(a, b, ones)
+
+
+def four_terms(
+    generator: np.random.Generator, terms: int, rows: int, reach: tuple[int, int], ones: bool
+) -> Probe:
+    """Sums whose first four terms are not zero; in three of four rows two of them cancel, and much smaller ones stay.
+
+    Args:
+        reach: the exponents of operands.
+    """
+    columns, (low, high) = 1 if ones else 16, reach
+    pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
+    a, b = np.zeros((rows, terms)), np.zeros((terms, columns))
+    largest = generator.integers(low, high + 1, (rows, 1))
+    exponents = np.minimum(largest, generator.integers(low, high + 1, (rows, 4)))
+    a[:, :4] = _significands(generator, (rows, 4)) * np.exp2(exponents)
+    spread = min(high, -low) // 2 if low < 0 < high else 0
+    b[:4] = _significands(generator, (4, columns)) * np.exp2(generator.integers(-spread, spread + 1, (4, columns)))
+    for column in range(columns):
+        i, j = pairs[column % 6]
+        b[j, column] = b[i, column]
+    for row in range(rows):
+        i, j = pairs[row // 4 % 6]
+        if row % 4:
+            a[row, i] = np.ldexp(_significands(generator, 1)[0], int(largest[row, 0]))
+            a[row, j] = -a[row, i]
+    return _probe(a, b, ones)
+
+
+def long_sums(
+    generator: np.random.Generator, rows: int, terms: int, columns: int, reach: tuple[int, int], ones: bool
+) -> Probe:
+    """Sums of random numbers; in three of four rows two terms cancel that are larger than the others by up to reach.
+
+    What is left where they are the first and the last of all shows the roundings on the way between them, in however
+    few bits results have.
+
+    Args:
+        reach: the exponents of operands.
+    """
+    low, high = reach
+    columns, places = 1 if ones else columns, (0, 1, terms // 2, terms - 1)
+    middle = 0 if low <= 0 <= high else low
+    most = max(min(high - middle, middle - low), 0)
+    spreads = np.minimum(np.array([0, 1, 3, 6, 10])[np.arange(rows) % 5], most)[:, None]
+    smallest = generator.integers(low, middle + 1, (rows, 1)) * (np.arange(rows) % 2)[:, None]
+    exponents = np.rint(generator.uniform(-spreads, spreads, (rows, terms))) + middle * (smallest == 0) + smallest
+    a = _significands(generator, (rows, terms)) * np.exp2(np.clip(exponents, low, high))
+    wide = np.minimum(np.array([0, 2, 5])[np.arange(columns) % 3], most)
+    b = _significands(generator, (terms, columns))
+    b *= np.exp2(np.clip(np.rint(generator.uniform(-wide, wide, b.shape)) + middle, low, high))
+    if terms > 3:
+        b[list(places)] = b[0]
+        for row in range(rows):
+            if row % 4:
+                i, j = (places[0], places[(0, 1, 3, 3)[row % 4]]) if row % 8 < 4 else (places[row % 4 - 1], places[3])
+                a[row, i] = np.ldexp(_significands(generator, 1)[0], int(generator.integers(middle, high + 1)))
+                a[row, j] = -a[row, i]
+    return _probe(a, b, ones)
+
+
+def _probe(a: Array, b: Array, ones: bool) -> Probe:
+    return Probe(a.astype(np.float32), np.ones(b.shape, np.float32) if ones else b.astype(np.float32))
+
+
 def _significands(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Array:
     """Of both signs, magnitudes in [1, 2) with 23 random bits behind the point."""
     values: Array = (1 + generator.integers(0, 2**23, shape) * 2.0**-23) * generator.choice([-1, 1], shape)

@@ -1,0 +1,424 @@
+"""The search behind `identify`: candidates are computed beside what a black box gave, and those that differ go.
+
+Nothing is inferred from a single look: every step lists arithmetics, and keeps those that reproduce each bit of an
+answer. What chosen inputs show only decides which are listed, so that a wrong guess finds nothing, and names nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lowprec.identification.arithmetic import Arithmetic, Operands
+from lowprec.identification.black_box import BlackBox, differing
+from lowprec.identification.probes import Probe, four_terms, long_sums, powers, significands
+from lowprec.types import Array
+from lowprec.values.accumulation import ADDERS, MOST_ALIGNED_BITS, Accumulation
+from lowprec.values.float_format import FloatFormat
+from lowprec.values.formats import float32, formats
+from lowprec.values.rounding import MODES, Rounding
+
+DIRECTIONS = tuple(mode for mode in MODES if mode != "stochastic")
+POLICIES: tuple[Rounding, ...] = tuple(
+    Rounding(overflow=overflow, infinite_input=infinite)  # type: ignore[arg-type]
+    for overflow in (None, "infinity", "saturate", "nan")
+    for infinite in (None, "keep", "nan", "max")
+)
+FEW = 16
+"""Terms of the sums that have one or four of them, and rows that a candidate is tried on before all."""
+
+
+class NothingFits(Exception):
+    """No candidate is left: at which step, in words."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a black box was asked, and gave.
+
+    Attributes:
+        counts: the elements that are compared; None: all.
+        terms: the first so many are computed, the others being zero; None: all.
+        signed_zeros: whether +0 is not -0. Which of them a result below the smallest number becomes tells where groups
+            end: it is asked when these are known.
+    """
+
+    probe: Probe
+    given: Array
+    counts: Array | None = None
+    terms: int | None = None
+    signed_zeros: bool = False
+
+    def wrong(self, candidate: Arithmetic, rows: slice = slice(None)) -> Array | None:
+        """Where a candidate differs in some rows; None where it does not compute such products."""
+        try:
+            got = candidate(self.probe.a[rows, : self.terms], self.probe.b[: self.terms])
+        except (TypeError, ValueError):
+            return None
+        wrong = differing(self.given[rows], got)
+        if not self.signed_zeros:
+            wrong &= (self.given[rows] != 0) | (got != 0)
+        return wrong if self.counts is None else wrong & self.counts[rows]
+
+    def fits(self, candidate: Arithmetic) -> bool:
+        """Whether a candidate gives these bits: asked of a few rows first."""
+        for rows in (slice(0, FEW), slice(None)):
+            wrong = self.wrong(candidate, rows)
+            if wrong is None or wrong.any():
+                return False
+        return True
+
+    def those(self, candidates: Iterable[Arithmetic]) -> list[Arithmetic]:
+        """The candidates that fit, each once, in their order."""
+        return [candidate for candidate in dict.fromkeys(candidates) if self.fits(candidate)]
+
+    def first(self, candidates: Iterable[Arithmetic], name: Callable[[Arithmetic], Any]) -> list[Arithmetic]:
+        """Of the candidates that fit the first of each name; a name that has one is not asked again."""
+        found: dict[Any, Arithmetic] = {}
+        for candidate in candidates:
+            if name(candidate) not in found and self.fits(candidate):
+                found[name(candidate)] = candidate
+        return list(found.values())
+
+
+class Search:
+    """What a black box computes, found step by step; `run` gives what reproduces all that was asked, simplest first.
+
+    Args:
+        box: the black box.
+        terms: length of its long sums.
+        generator: of random inputs.
+    """
+
+    def __init__(self, box: BlackBox, terms: int, generator: np.random.Generator) -> None:
+        self.box, self.terms, self.generator = box, terms, generator
+        self.sum = box.kind == "sum"
+        self.storage, self.seen, self.any_length = float32, 24, True
+        self.prefixes: dict[int, Asked] = {}
+
+    def run(self) -> list[Arithmetic]:
+        """The arithmetics that reproduce every answer.
+
+        Raises:
+            NothingFits: there is none; the message names the step.
+        """
+        found = self._ranges(self._single_products())
+        found = self._four_terms(found)
+        return self._depths(self._groups(found))
+
+    def ask(self, probe: Probe, counts: Array | None = None) -> Asked:
+        """The answer to a probe."""
+        return Asked(probe, self.box.twice(probe), counts)
+
+    # ---- one product: what operands are cast to, and how results are rounded ----
+
+    def _single_products(self) -> list[Arithmetic]:
+        asked = self.ask(significands(self.generator, FEW, 64, self.sum))
+        self.storage = self.box.format(asked.given)
+        larger = self.ask(significands(self.generator, FEW, 512, self.sum))
+        # Column 0 is multiplied by 1: as many bits of an operand are seen as fit into a result.
+        seen, self.seen = (int(significant_bits(x).max()) for x in (larger.given[:, 0], larger.given))
+        # A sum's terms are multiplied by nothing: of wider ones less is seen, and the formats that are used are tried.
+        widths = sorted({seen - 1, 7, 10, 23} if self.sum else set(range(24)))
+        operands = [
+            Operands(_of_bits(bits), Rounding(mode))
+            for bits in widths
+            for mode in (DIRECTIONS if bits < 23 else ("nearest_even",))
+            if bits >= max(seen - 1, 1)
+        ]
+        rounded = [(float32, "nearest_even")]
+        if self.seen < 24:
+            rounded += [(_of_bits(max(self.seen - 1, 1)), mode) for mode in DIRECTIONS]
+        # What is cut shows at once in few bits, and with many only where products are subnormal.
+        results = [_single(fmt, mode, cut) for fmt, mode in rounded for cut in (None, MOST_ALIGNED_BITS)]
+        results += [_single(float32, aligned=bits) for bits in (self.seen - 1, self.seen - 2) if 0 < bits < 22]
+        candidates = (replace(result, operands=each) for result in results for each in operands)
+        found = larger.those(asked.those(candidates))
+        if not found:
+            raise NothingFits(
+                f"products of two numbers of [1, 2), of which {seen} and {self.seen} bits are seen, are those of no "
+                f"format and rounding{self._mixed(larger)}"
+            )
+        return found
+
+    def _mixed(self, asked: Asked) -> str:
+        """What is added to a refusal where the two operands are not treated alike."""
+        if self.sum:
+            return ""
+        other = self.box.twice(Probe(asked.probe.b.T.copy(), asked.probe.a.T.copy())).T
+        return "; the two operands are cast differently" if differing(other, asked.given).any() else ""
+
+    def _ranges(self, singles: list[Arithmetic]) -> list[Arithmetic]:
+        """The exponents of operands and results, and what lies beyond them, from one product of every size."""
+        probe = powers(self.generator, FEW, self.sum)
+        self.sizes = self.ask(probe)
+        # Products near 1 show the operands' range, whatever that of the results is.
+        size = np.abs(probe.a[:, :1].astype(np.float64) * probe.b[:1].astype(np.float64))
+        near = (size >= 2.0**-7) & (size < 2.0**7) | (np.isinf(size) & (probe.b[:1] == 1))
+        close = Asked(probe, self.sizes.given, near)
+        found: list[Arithmetic] = []
+        for single in singles:
+            cast = [replace(single, operands=each) for each in _operand_ranges(single.operands)]
+            if not self.sum:
+                cast = close.first(cast, lambda each: each.operands.format)
+            results = (ranged for each in cast for ranged in self._result_ranges(each))
+            found += self.sizes.first(results, lambda each: (each.operands, each.accumulation))
+        if not found:
+            raise NothingFits("products of very large and very small numbers are those of no format and overflow rule")
+        return found
+
+    def _result_ranges(self, single: Arithmetic) -> Iterator[Arithmetic]:
+        """One product's arithmetic with the formats that may be its results', as accumulator and as output."""
+        order = single.accumulation
+        bits, narrow = order.accumulate.mantissa_bits, order.accumulate != float32
+        known = [fmt for fmt in formats.values() if _may_hold(fmt, bits if narrow else self.seen - 1, exact=narrow)]
+        made = [FloatFormat(f"e{width}m{bits}", width, bits) for width in range(8, 1, -1)] if narrow else []
+        for fmt in _distinct([*known, *made]):
+            if not self.storage.contains(fmt):
+                continue
+            for policy in POLICIES:
+                rounding = replace(policy, mode=single.rounding.mode)
+                if not _can(rounding, fmt):
+                    continue
+                for flush in (False, True):
+                    flushed = replace(rounding, flush=flush)
+                    for accumulate, out in dict.fromkeys([(fmt, self.storage), (float32, fmt)]):
+                        yield replace(single, accumulation=order.with_types(accumulate, out), rounding=flushed)
+
+    # ---- four products: the adder, the accumulator, the rounding, and groups of fewer than four ----
+
+    def _four_terms(self, singles: list[Arithmetic]) -> list[Arithmetic]:
+        found: list[Arithmetic] = []
+        for operands in dict.fromkeys(single.operands for single in singles):
+            beside = [single for single in singles if single.operands == operands]
+            # In long sums, of which a number of parts leaves the first four together.
+            reach = self._reach(beside)
+            asked = [
+                replace(self.ask(four_terms(self.generator, self.terms, rows, reach, self.sum)), terms=FEW)
+                for rows in (64, 512)
+            ]
+            bits = max(self.seen, *(int(significant_bits(each.given).max()) for each in asked))
+            candidates: Iterable[Arithmetic] = (each for single in beside for each in self._sums(single, bits))
+            for each in asked:
+                candidates = each.those(candidates)
+            found += candidates
+        if not found:
+            raise NothingFits("sums of the first four products are those of no adder, accumulator and rounding")
+        return found
+
+    def _reach(self, singles: list[Arithmetic]) -> tuple[int, int]:
+        """Exponents that operands may have without leaving their own or the results' range."""
+        low, high, factors = -20, 20, 1 if self.sum else 2
+        for single in singles:
+            own, order = single.operands.format, single.accumulation
+            low = max(low, own.emin, max(order.accumulate.emin, order.out.emin) // factors)
+            high = min(high, own.emax - 1, (min(order.accumulate.emax, order.out.emax) - 2) // factors)
+        return low, max(high, low + 1)
+
+    def _sums(self, single: Arithmetic, seen: int) -> Iterator[Arithmetic]:
+        """All that sums of four may be, of one arithmetic of single products; `seen`: bits of such sums."""
+        order, rounding = single.accumulation, single.rounding
+        if min(order.accumulate.mantissa_bits, order.out.mantissa_bits) < seen - 1:
+            return
+        wider = [order.accumulate]
+        if order.accumulate == float32:
+            wider += [_of_bits(bits) for bits in range(22, max(seen - 2, 0), -1)]
+        narrowest = min(order.accumulate.mantissa_bits, order.out.mantissa_bits)
+        own = single.operands.format.mantissa_bits
+        # A product that is exact in the result's format tells nothing of how results are rounded.
+        told = order.adder != "aligned" and narrowest < (own if self.sum else 2 * own + 1)
+        modes = (rounding.mode,) if told else DIRECTIONS
+        for accumulate in dict.fromkeys(wider):
+            for mode in ("nearest_even",) if accumulate == order.out == float32 else modes:
+                rounded = replace(rounding, mode=mode)
+                if not (_can(rounded, accumulate) and _can(rounded, order.out)):
+                    continue
+                for accumulation in _adders(order.with_types(accumulate, order.out), seen):
+                    yield replace(single, accumulation=accumulation, rounding=rounded)
+
+    # ---- longer sums: groups, parts and stages ----
+
+    def _groups(self, found: list[Arithmetic]) -> list[Arithmetic]:
+        self.reach = self._reach(found)
+        asked = [
+            self.ask(long_sums(self.generator, rows, self.terms, FEW, self.reach, self.sum)) for rows in (FEW, 4 * FEW)
+        ]
+        left: list[Arithmetic] = []
+        for each in found:
+            left += self._grouped(each, asked)
+        if not left:
+            raise NothingFits(
+                f"the first four products are added as {found[0].words()}; sums of {self.terms} are those of no groups "
+                "and parts"
+            )
+        return left
+
+    def _grouped(self, single: Arithmetic, asked: list[Asked]) -> list[Arithmetic]:
+        """One arithmetic of four terms with the groups, parts and stages that reproduce long sums."""
+        order = single.accumulation
+        if order.group == 4:  # or more
+            group = self._longest(single, lambda length: replace(order, group=length), 4, 1)
+        else:
+            group = order.group or 1
+        candidates = []
+        # A part of one group beside a long one is seen only where there is another: the end may lie a little before.
+        for size in (group,) if group < 4 else range(group, max(group - 4, 1), -1):
+            grouped = replace(order, group=size)
+            units = self._longest(single, lambda _, grouped=grouped: grouped, 1, size)
+            for count in range(units, max(units - 3, 0), -1):
+                splits = -(-(-(-self.terms // size)) // count)
+                for stages in (None, 1, 2, 3) if splits > 1 else (None,):
+                    made = replace(grouped, splits=splits, stages=stages)
+                    candidates.append(replace(single, accumulation=made))
+        for probe in asked:
+            candidates = probe.those(candidates)
+        return candidates[:1]
+
+    def _longest(self, single: Arithmetic, order: Callable[[int], Accumulation], least: int, unit: int) -> int:
+        """The most units of terms whose sums an order for so many reproduces, found by halving."""
+        low, high = least, -(-self.terms // unit)
+        whole = self._prefix(self.terms)
+        if whole.fits(replace(single, accumulation=order(high))):
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            terms = min(middle * unit, self.terms)
+            fits = self._prefix(terms).fits(replace(single, accumulation=order(middle)))
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    def _prefix(self, terms: int) -> Asked:
+        """Sums of which only the first terms are not zero."""
+        if terms not in self.prefixes:
+            a, b = long_sums(self.generator, 4 * FEW, terms, FEW, self.reach, self.sum)
+            rest = ((0, 0), (0, self.terms - terms))
+            b = np.ones((self.terms, 1), np.float32) if self.sum else np.pad(b, rest[::-1])
+            self.prefixes[terms] = replace(self.ask(Probe(np.pad(a, rest), b)), terms=terms)
+        return self.prefixes[terms]
+
+    # ---- sums of other lengths: is it the number of parts that is fixed, or their length? ----
+
+    def _depths(self, found: list[Arithmetic]) -> list[Arithmetic]:
+        longer = [self.ask(long_sums(self.generator, 2 * FEW, terms, FEW, self.reach, self.sum)) for terms in self._lengths()]
+        left: list[Arithmetic] = []
+        for each in found:
+            candidates: Iterable[Arithmetic] = self._longer(each)
+            for probe in longer:
+                candidates = probe.those(candidates)
+            left += list(candidates)[:1]
+        self.any_length = bool(left)
+        return left or found
+
+    def _lengths(self) -> tuple[int, ...]:
+        return 2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW
+
+    def _longer(self, single: Arithmetic) -> Iterator[Arithmetic]:
+        """What one arithmetic of sums of `terms` may be at other lengths."""
+        order, terms = single.accumulation, self.terms
+        cut = order.cut(terms)
+        # Where no end of a group is seen, the group may be any that divides a part, or all of it.
+        unseen = cut.group == min(cut.part, terms) or cut.group >= terms
+        groups: list[int | None] = [cut.group]
+        if unseen:
+            divisors = [size for size in (16, *range(4, cut.part)) if cut.part % size == 0]
+            groups = [*([16] if cut.parts <= 1 else []), None, *divisors, cut.group]
+        for group in dict.fromkeys(groups):
+            if group is None and order.adder == "aligned":
+                continue
+            grouped = replace(order, group=group)
+            for splits in _splits(grouped, cut.part, terms):
+                for stages in dict.fromkeys((None, order.stages)):
+                    yield replace(single, accumulation=replace(grouped, splits=splits, stages=stages))
+        if cut.parts > 1:
+            for group in dict.fromkeys([cut.group, *(groups if unseen else [])]):
+                if group is not None:
+                    yield replace(single, accumulation=replace(order, group=group, splits=1, stages=None), promote=cut.part)
+
+
+def significant_bits(x: Array) -> Array:
+    """Bits from the first to the last that is set, of values that float32 holds; 0 for those that are not finite."""
+    with np.errstate(invalid="ignore"):
+        parts = np.frexp(np.asarray(x, np.float64))[0] * 2.0**53
+    whole = np.where(np.isfinite(parts), np.abs(parts), 0).astype(np.int64)
+    last = whole & -whole
+    bits: Array = np.where(whole == 0, 0, 53 - np.log2(np.maximum(last, 1)).astype(int))
+    return bits
+
+
+def _single(fmt: FloatFormat, mode: str = "nearest_even", aligned: int | None = None) -> Arithmetic:
+    """One product, rounded to a format, or cut."""
+    adder = "sequential" if aligned is None else "aligned"
+    order = Accumulation(4, accumulate=fmt, out=float32, adder=adder, aligned_bits=aligned)  # type: ignore[arg-type]
+    return Arithmetic(order, Rounding(mode))  # type: ignore[arg-type]
+
+
+def _of_bits(bits: int) -> FloatFormat:
+    """The format of float32's exponents and so many mantissa bits."""
+    made = FloatFormat(f"e8m{bits}", 8, bits)
+    return next((fmt for fmt in formats.values() if replace(fmt, name=made.name) == made), made)
+
+
+def _distinct(given: Iterable[FloatFormat]) -> list[FloatFormat]:
+    """Each format once, by its numbers, under the first of its names."""
+    found: dict[FloatFormat, FloatFormat] = {}
+    for fmt in given:
+        found.setdefault(replace(fmt, name=""), fmt)
+    return list(found.values())
+
+
+def _may_hold(fmt: FloatFormat, bits: int, exact: bool) -> bool:
+    fits = fmt.mantissa_bits == bits if exact else fmt.mantissa_bits >= bits
+    return fits and fmt.signed and fmt.zero and float32.contains(fmt)
+
+
+def _can(rounding: Rounding, fmt: FloatFormat) -> bool:
+    try:
+        rounding.rule(fmt)
+    except ValueError:
+        return False
+    return True
+
+
+def _operand_ranges(operands: Operands) -> Iterator[Operands]:
+    """Casts to formats of as many mantissa bits and every exponent, with every rule for what lies beyond."""
+    bits = operands.format.mantissa_bits
+    known = [fmt for fmt in formats.values() if _may_hold(fmt, bits, exact=True)]
+    made = [
+        FloatFormat(f"e{width}m{bits}{'' if infinities else 'finite'}", width, bits, infinities=infinities, nan=nan)
+        for width in range(8, 1, -1)
+        for infinities, nan in ((True, "ieee"), (False, "top"))
+    ]
+    for fmt in _distinct([*known, *(fmt for fmt in made if float32.contains(fmt))]):
+        for flush in (False, True):
+            for policy in POLICIES:
+                rounding = replace(policy, mode=operands.rounding.mode, flush=flush)
+                if _can(rounding, fmt):
+                    yield Operands(fmt, rounding)
+
+
+def _adders(order: Accumulation, seen: int) -> Iterator[Accumulation]:
+    """Every adder of sums of four, in groups of 1, 2, 3 and all four; one that is aligned keeps its bits."""
+    exact = order.accumulate == float32
+    for adder in ADDERS:
+        if (adder == "aligned") != (order.adder == "aligned"):
+            continue
+        if adder == "aligned":
+            unknown = order.aligned_bits == MOST_ALIGNED_BITS
+            for bits in range(1, MOST_ALIGNED_BITS + 1) if unknown else (order.aligned_bits,):
+                for group in (4, 3, 2, 1):
+                    yield replace(order, group=group, aligned_bits=bits)
+            continue
+        # Bits that are lost show in the narrowest format, unless an adder cuts them.
+        if exact or order.accumulate.mantissa_bits <= seen - 1 or order.out != float32:
+            for group in (4,) if exact and adder == "sequential" else (4, 3, 2, 1):
+                yield replace(order, group=group, adder=adder)
+
+
+def _splits(order: Accumulation, part: int, terms: int) -> list[int]:
+    """The numbers of splits with which a part has that many terms."""
+    if part >= terms:
+        return [1]
+    return [splits for splits in range(2, min(terms, 256) + 1) if order.part_length(terms) and replace(order, splits=splits).part_length(terms) == part]
