@@ -79,6 +79,11 @@ class Arithmetic:
         length = max(self.promote // group, 1) * group
         return replace(self.accumulation, group=group, splits=max(1, ceil_div(terms, length)), stages=1)
 
+    @property
+    def takes_nan(self) -> bool:
+        """Whether every format has a NaN: into others NaN is refused."""
+        return all(fmt.nan != "none" for fmt in (self.operands.format, self.accumulation.accumulate, self.accumulation.out))
+
     def words(self) -> str:
         """The arithmetic in one printed line."""
         sums = self.accumulation.words()

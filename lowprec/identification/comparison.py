@@ -77,18 +77,24 @@ def conformance(
     terms, trials = integer("terms", terms, 1), integer("trials", trials, 1)
     box = BlackBox(f, kind)
     wanted = Arithmetic(accumulation, rounding, Operands(as_format(operands), operand_rounding))
-    for probe in _probes(np.random.default_rng(key), terms, trials, kind == "sum"):
-        given = box.twice(probe)
-        expected = wanted(probe.a, probe.b)
+    return first_difference(box, wanted, np.random.default_rng(integer("key", key, 0)), terms, trials)
+
+
+def first_difference(
+    box: BlackBox, wanted: Arithmetic, generator: np.random.Generator, terms: int, trials: int
+) -> Counterexample | None:
+    """The first element where a black box differs from an arithmetic; None: none of so many does."""
+    for probe in _probes(generator, terms, trials, box.kind == "sum", wanted.takes_nan):
+        given, expected = box.twice(probe), wanted(probe.a, probe.b)
         if (wrong := differing(given, expected)).any():
             i, j = (int(index) for index in np.argwhere(wrong)[0])
             return Counterexample(probe.a[i], probe.b[:, j], float(given[i, j]), float(expected[i, j]))
     return None
 
 
-def _probes(generator: np.random.Generator, terms: int, trials: int, ones: bool) -> Iterator[Probe]:
-    yield edges(generator, terms, ones)
-    columns, made = 1 if ones else 60, 0
+def _probes(generator: np.random.Generator, terms: int, trials: int, ones: bool, nan: bool) -> Iterator[Probe]:
+    yield edges(generator, terms, ones, nan)
+    columns, made = 1 if ones else 64, 0
     while made < trials:
         rows = min(BLOCK, -(-(trials - made) // columns))
         yield sums(generator, rows, terms, columns, ones)

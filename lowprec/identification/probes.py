@@ -35,13 +35,14 @@ def sums(generator: np.random.Generator, rows: int, terms: int, columns: int, on
     return Probe(a.astype(np.float32), b.astype(np.float32))
 
 
-def edges(generator: np.random.Generator, terms: int, ones: bool) -> Probe:
-    """One product per element at the ends of the formats: subnormal, huge, infinite, NaN, both zeros."""
+def edges(generator: np.random.Generator, terms: int, ones: bool, nan: bool = True) -> Probe:
+    """One product per element at the ends of the formats: subnormal, huge, infinite, both zeros, and NaN if told so."""
     exponents = np.arange(-149, 128)
     values = np.concatenate([np.exp2(exponents), _significands(generator, len(exponents)) * np.exp2(exponents)])
-    values = np.concatenate([values, -values, [0.0, -0.0, np.inf, -np.inf, np.nan]])
-    a, b = np.zeros((len(values), terms)), np.zeros((terms, 1 if ones else 4))
-    a[:, 0], b[0] = values, (1.0, 1.75, -(2.0**9), 2.0**-9)[: b.shape[1]]
+    values = np.concatenate([values, -values, [0.0, -0.0, np.inf, -np.inf, np.nan if nan else 1.0]])
+    values = np.concatenate([values, np.ones(-len(values) % 16)])
+    a, b = np.zeros((len(values), terms)), np.zeros((terms, 1 if ones else 16))
+    a[:, 0], b[0, :4] = values, (1.0, 1.75, -(2.0**9), 2.0**-9)[: b.shape[1]]
     return Probe(a.astype(np.float32), b.astype(np.float32))
 
 

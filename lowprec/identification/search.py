@@ -15,13 +15,15 @@ import numpy as np
 from lowprec.identification.arithmetic import Arithmetic, Operands
 from lowprec.identification.black_box import BlackBox, differing
 from lowprec.identification.probes import Probe, four_terms, long_sums, powers, significands
+from lowprec.integers import ceil_div
 from lowprec.types import Array
 from lowprec.values.accumulation import ADDERS, MOST_ALIGNED_BITS, Accumulation
 from lowprec.values.float_format import FloatFormat
-from lowprec.values.formats import float32, formats
+from lowprec.values.formats import float16, float32, formats
 from lowprec.values.rounding import MODES, Rounding
 
 DIRECTIONS = tuple(mode for mode in MODES if mode != "stochastic")
+CASTS = ("nearest_even", "toward_zero", "nearest_away")
 POLICIES: tuple[Rounding, ...] = tuple(
     Rounding(overflow=overflow, infinite_input=infinite)  # type: ignore[arg-type]
     for overflow in (None, "infinity", "saturate", "nan")
@@ -59,6 +61,12 @@ class Asked:
         except (TypeError, ValueError):
             return None
         wrong = differing(self.given[rows], got)
+        order = candidate.accumulation
+        if order.aligned_bits == MOST_ALIGNED_BITS and not self.signed_zeros and order.group == 4:
+            # It stands for any bits, of which few are left of subnormal numbers.
+            smallest = candidate.operands.format.smallest_normal
+            wrong &= _none_below(self.probe.a[rows, : self.terms], smallest, 1)[:, None]
+            wrong &= _none_below(self.probe.b[: self.terms], smallest, 0)[None]
         if not self.signed_zeros:
             wrong &= (self.given[rows] != 0) | (got != 0)
         return wrong if self.counts is None else wrong & self.counts[rows]
@@ -126,23 +134,31 @@ class Search:
         operands = [
             Operands(_of_bits(bits), Rounding(mode))
             for bits in widths
-            for mode in (DIRECTIONS if bits < 23 else ("nearest_even",))
+            for mode in (CASTS if bits < 23 else ("nearest_even",))
             if bits >= max(seen - 1, 1)
         ]
-        rounded = [(float32, "nearest_even")]
-        if self.seen < 24:
-            rounded += [(_of_bits(max(self.seen - 1, 1)), mode) for mode in DIRECTIONS]
-        # What is cut shows at once in few bits, and with many only where products are subnormal.
-        results = [_single(fmt, mode, cut) for fmt, mode in rounded for cut in (None, MOST_ALIGNED_BITS)]
-        results += [_single(float32, aligned=bits) for bits in (self.seen - 1, self.seen - 2) if 0 < bits < 22]
-        candidates = (replace(result, operands=each) for result in results for each in operands)
-        found = larger.those(asked.those(candidates))
+        candidates = (replace(result, operands=each) for result in self._single_results() for each in operands)
+        found = _not_told(larger.those(asked.those(candidates)))
         if not found:
             raise NothingFits(
                 f"products of two numbers of [1, 2), of which {seen} and {self.seen} bits are seen, are those of no "
                 f"format and rounding{self._mixed(larger)}"
             )
         return found
+
+    def _single_results(self) -> Iterator[Arithmetic]:
+        """How one product may be rounded, or cut, of which so many bits are seen."""
+        cuts = (None, MOST_ALIGNED_BITS)
+        yield from (_single(float32, float32, "nearest_even", cut) for cut in cuts)
+        if self.seen == 24:
+            return
+        last = max(self.seen - 1, 1)
+        some = range(max(last - 1, 1), MOST_ALIGNED_BITS)
+        yield from (_single(float32, float32, "nearest_even", cut) for cut in some)
+        for mode in DIRECTIONS:
+            yield from (_single(_of_bits(last), float32, mode, cut) for cut in (*cuts, *some))
+            # Twice: in the accumulator, which is wider, and then in the result.
+            yield from (_single(_of_bits(bits), _of_bits(last), mode, None) for bits in range(last + 1, 23))
 
     def _mixed(self, asked: Asked) -> str:
         """What is added to a refusal where the two operands are not treated alike."""
@@ -160,10 +176,14 @@ class Search:
         near = (size >= 2.0**-7) & (size < 2.0**7) | (np.isinf(size) & (probe.b[:1] == 1))
         close = Asked(probe, self.sizes.given, near)
         found: list[Arithmetic] = []
+        ranges: dict[Operands, list[Operands]] = {}
         for single in singles:
-            cast = [replace(single, operands=each) for each in _operand_ranges(single.operands)]
+            # What is seen of operands is the same under all that results may be.
+            known = ranges.get(single.operands) or _operand_ranges(single.operands)
+            cast = [replace(single, operands=each) for each in known]
             if not self.sum:
                 cast = close.first(cast, lambda each: each.operands.format)
+                ranges[single.operands] = [each.operands for each in cast]
             results = (ranged for each in cast for ranged in self._result_ranges(each))
             found += self.sizes.first(results, lambda each: (each.operands, each.accumulation))
         if not found:
@@ -173,20 +193,38 @@ class Search:
     def _result_ranges(self, single: Arithmetic) -> Iterator[Arithmetic]:
         """One product's arithmetic with the formats that may be its results', as accumulator and as output."""
         order = single.accumulation
-        bits, narrow = order.accumulate.mantissa_bits, order.accumulate != float32
-        known = [fmt for fmt in formats.values() if _may_hold(fmt, bits if narrow else self.seen - 1, exact=narrow)]
+        twice = order.out != float32
+        last = order.out if twice else order.accumulate
+        narrow = last != float32
+        bits = last.mantissa_bits if narrow else self.seen - 1
+        known = [fmt for fmt in formats.values() if _may_hold(fmt, bits, exact=narrow)]
         made = [FloatFormat(f"e{width}m{bits}", width, bits) for width in range(8, 1, -1)] if narrow else []
-        for fmt in _distinct([*known, *made]):
-            if not self.storage.contains(fmt):
+        wide = [] if narrow else [_of_bits(each) for each in range(22, max(bits, 1) - 1, -1)]
+        pairs = []
+        for fmt in _distinct([*known, *made, *wide]):
+            if twice:
+                pairs += [(order.accumulate, fmt)] + [(float16, fmt)] * (order.accumulate.mantissa_bits == 10)
+            elif self.storage.contains(fmt):
+                pairs += [(fmt, self.storage), (float32, fmt)] + [(float16, fmt)] * (bits < 10)
+        for accumulate, out in dict.fromkeys(pairs):
+            typed = replace(single, accumulation=order.with_types(accumulate, out))
+            if not self._within(typed):
                 continue
-            for policy in POLICIES:
-                rounding = replace(policy, mode=single.rounding.mode)
-                if not _can(rounding, fmt):
-                    continue
-                for flush in (False, True):
-                    flushed = replace(rounding, flush=flush)
-                    for accumulate, out in dict.fromkeys([(fmt, self.storage), (float32, fmt)]):
-                        yield replace(single, accumulation=order.with_types(accumulate, out), rounding=flushed)
+            for rounding in _policies(accumulate, out):
+                for mode in (single.rounding.mode,) if narrow else DIRECTIONS:
+                    for flush in (False, True):
+                        yield replace(typed, rounding=replace(rounding, mode=mode, flush=flush))
+
+    def _within(self, typed: Arithmetic) -> bool:
+        """Whether the results of one product have no value that the formats lack, and are exact where these allow."""
+        given, (a, b) = np.abs(self.sizes.given.astype(np.float64)), self.sizes.probe
+        both = (typed.accumulation.accumulate, typed.accumulation.out)
+        some = given[np.isfinite(given) & (given > 0)]
+        if some.max() > min(fmt.max for fmt in both) or some.min() < max(fmt.smallest_subnormal for fmt in both):
+            return False
+        size = np.abs(a[:, :1].astype(np.float64) * b[:1].astype(np.float64))
+        inside = (size < min(fmt.max for fmt in both) / 4) & (size > 4 * max(fmt.smallest_normal for fmt in both))
+        return replace(self.sizes, counts=inside).fits(typed)
 
     # ---- four products: the adder, the accumulator, the rounding, and groups of fewer than four ----
 
@@ -259,8 +297,9 @@ class Search:
     def _grouped(self, single: Arithmetic, asked: list[Asked]) -> list[Arithmetic]:
         """One arithmetic of four terms with the groups, parts and stages that reproduce long sums."""
         order = single.accumulation
-        if order.group == 4:  # or more
-            group = self._longest(single, lambda length: replace(order, group=length), 4, 1)
+        if order.group in (4, FEW):  # or more
+            whole = order.group == FEW
+            group = self._longest(single, lambda n: replace(order, group=self.terms if whole else n), 4, 1)
         else:
             group = order.group or 1
         candidates = []
@@ -268,14 +307,18 @@ class Search:
         for size in (group,) if group < 4 else range(group, max(group - 4, 1), -1):
             grouped = replace(order, group=size)
             units = self._longest(single, lambda _, grouped=grouped: grouped, 1, size)
-            for count in range(units, max(units - 3, 0), -1):
+            for count in range(units + 1, max(units - 3, 0), -1):
                 splits = -(-(-(-self.terms // size)) // count)
                 for stages in (None, 1, 2, 3) if splits > 1 else (None,):
                     made = replace(grouped, splits=splits, stages=stages)
                     candidates.append(replace(single, accumulation=made))
+                if splits > 1:
+                    candidates.append(replace(single, accumulation=grouped, promote=_promotion(self.terms, size, splits)))
         for probe in asked:
             candidates = probe.those(candidates)
-        return candidates[:1]
+        # Of both kinds: other lengths tell them apart.
+        kinds = {each.promote is None: each for each in reversed(candidates)}
+        return [kinds[kind] for kind in sorted(kinds, reverse=True)]
 
     def _longest(self, single: Arithmetic, order: Callable[[int], Accumulation], least: int, unit: int) -> int:
         """The most units of terms whose sums an order for so many reproduces, found by halving."""
@@ -286,7 +329,9 @@ class Search:
         while high - low > 1:
             middle = (low + high) // 2
             terms = min(middle * unit, self.terms)
-            fits = self._prefix(terms).fits(replace(single, accumulation=order(middle)))
+            # An aligned adder cuts the partial sum once more in groups of zeros.
+            shown = replace(self._prefix(terms), terms=None if single.accumulation.adder == "aligned" else terms)
+            fits = shown.fits(replace(single, accumulation=order(middle)))
             low, high = (middle, high) if fits else (low, middle)
         return low
 
@@ -296,46 +341,54 @@ class Search:
             a, b = long_sums(self.generator, 4 * FEW, terms, FEW, self.reach, self.sum)
             rest = ((0, 0), (0, self.terms - terms))
             b = np.ones((self.terms, 1), np.float32) if self.sum else np.pad(b, rest[::-1])
-            self.prefixes[terms] = replace(self.ask(Probe(np.pad(a, rest), b)), terms=terms)
+            self.prefixes[terms] = self.ask(Probe(np.pad(a, rest), b))
         return self.prefixes[terms]
 
     # ---- sums of other lengths: is it the number of parts that is fixed, or their length? ----
 
     def _depths(self, found: list[Arithmetic]) -> list[Arithmetic]:
-        longer = [self.ask(long_sums(self.generator, 2 * FEW, terms, FEW, self.reach, self.sum)) for terms in self._lengths()]
-        left: list[Arithmetic] = []
-        for each in found:
-            candidates: Iterable[Arithmetic] = self._longer(each)
-            for probe in longer:
-                candidates = probe.those(candidates)
-            left += list(candidates)[:1]
+        left = list(dict.fromkeys(longer for each in found for longer in self._longer(each)))
+        lengths = [2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW]
+        others = range(self.terms // 4, 2 * self.terms, self.terms // 64)
+        while lengths:
+            terms = lengths.pop(0)
+            left = self.ask(long_sums(self.generator, 4 * FEW, terms, FEW, self.reach, self.sum)).those(left)
+            if not lengths:
+                # As long as there is a length at which those that are left cut sums differently.
+                lengths = [size for size in others if len({each.order(size).cut(size)[1:] for each in left[:64]}) > 1][:1]
+                others = range(lengths[0] + others.step, others.stop, others.step) if lengths else range(0)
         self.any_length = bool(left)
         return left or found
-
-    def _lengths(self) -> tuple[int, ...]:
-        return 2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW
 
     def _longer(self, single: Arithmetic) -> Iterator[Arithmetic]:
         """What one arithmetic of sums of `terms` may be at other lengths."""
         order, terms = single.accumulation, self.terms
-        cut = order.cut(terms)
+        cut = single.order(terms).cut(terms)
+        part = single.promote or cut.part
         # Where no end of a group is seen, the group may be any that divides a part, or all of it.
-        unseen = cut.group == min(cut.part, terms) or cut.group >= terms
         groups: list[int | None] = [cut.group]
-        if unseen:
-            divisors = [size for size in (16, *range(4, cut.part)) if cut.part % size == 0]
+        if cut.group == min(part, terms) or cut.group >= terms:
+            divisors = [size for size in (16, *range(4, part)) if part % size == 0]
             groups = [*([16] if cut.parts <= 1 else []), None, *divisors, cut.group]
         for group in dict.fromkeys(groups):
-            if group is None and order.adder == "aligned":
+            if group is None and (order.adder == "aligned" or single.promote):
                 continue
             grouped = replace(order, group=group)
-            for splits in _splits(grouped, cut.part, terms):
+            if single.promote:
+                parts = cut.parts
+                for units in range(1, ceil_div(terms, cut.group) + 1):
+                    if ceil_div(terms, units * cut.group) == parts:
+                        yield replace(single, accumulation=grouped, promote=units * cut.group)
+                continue
+            for splits in _splits(grouped, part, terms):
                 for stages in dict.fromkeys((None, order.stages)):
                     yield replace(single, accumulation=replace(grouped, splits=splits, stages=stages))
-        if cut.parts > 1:
-            for group in dict.fromkeys([cut.group, *(groups if unseen else [])]):
-                if group is not None:
-                    yield replace(single, accumulation=replace(order, group=group, splits=1, stages=None), promote=cut.part)
+
+
+def _none_below(x: Array, smallest: float, axis: int) -> Array:
+    """Of each row or column whether all of its numbers are zero or at least so large."""
+    whole: Array = ((x == 0) | (np.abs(x) >= smallest)).all(axis)
+    return whole
 
 
 def significant_bits(x: Array) -> Array:
@@ -348,11 +401,26 @@ def significant_bits(x: Array) -> Array:
     return bits
 
 
-def _single(fmt: FloatFormat, mode: str = "nearest_even", aligned: int | None = None) -> Arithmetic:
-    """One product, rounded to a format, or cut."""
+def _single(accumulate: FloatFormat, out: FloatFormat, mode: str, aligned: int | None) -> Arithmetic:
+    """One product, rounded to a format, or cut, and rounded to another."""
     adder = "sequential" if aligned is None else "aligned"
-    order = Accumulation(4, accumulate=fmt, out=float32, adder=adder, aligned_bits=aligned)  # type: ignore[arg-type]
+    order = Accumulation(4, accumulate=accumulate, out=out, adder=adder, aligned_bits=aligned)  # type: ignore[arg-type]
     return Arithmetic(order, Rounding(mode))  # type: ignore[arg-type]
+
+
+def _not_told(found: list[Arithmetic]) -> list[Arithmetic]:
+    """Without the bits of aligned adders that are as good as all, which stand for them."""
+    every = {
+        (each.operands, each.rounding, each.accumulation.accumulate, each.accumulation.out)
+        for each in found
+        if each.accumulation.aligned_bits == MOST_ALIGNED_BITS
+    }
+    return [
+        each
+        for each in found
+        if each.accumulation.aligned_bits in (None, MOST_ALIGNED_BITS)
+        or (each.operands, each.rounding, each.accumulation.accumulate, each.accumulation.out) not in every
+    ]
 
 
 def _of_bits(bits: int) -> FloatFormat:
@@ -374,6 +442,17 @@ def _may_hold(fmt: FloatFormat, bits: int, exact: bool) -> bool:
     return fits and fmt.signed and fmt.zero and float32.contains(fmt)
 
 
+def _policies(accumulate: FloatFormat, out: FloatFormat) -> Iterator[Rounding]:
+    """The rules for overflow and infinities that both formats can express and that differ in what they do."""
+    seen = set()
+    for policy in POLICIES:
+        if _can(policy, accumulate) and _can(policy, out):
+            rules = policy.rule(accumulate), policy.rule(out)
+            if rules not in seen:
+                seen.add(rules)
+                yield policy
+
+
 def _can(rounding: Rounding, fmt: FloatFormat) -> bool:
     try:
         rounding.rule(fmt)
@@ -393,10 +472,8 @@ def _operand_ranges(operands: Operands) -> Iterator[Operands]:
     ]
     for fmt in _distinct([*known, *(fmt for fmt in made if float32.contains(fmt))]):
         for flush in (False, True):
-            for policy in POLICIES:
-                rounding = replace(policy, mode=operands.rounding.mode, flush=flush)
-                if _can(rounding, fmt):
-                    yield Operands(fmt, rounding)
+            for policy in _policies(fmt, fmt):
+                yield Operands(fmt, replace(policy, mode=operands.rounding.mode, flush=flush))
 
 
 def _adders(order: Accumulation, seen: int) -> Iterator[Accumulation]:
@@ -408,13 +485,19 @@ def _adders(order: Accumulation, seen: int) -> Iterator[Accumulation]:
         if adder == "aligned":
             unknown = order.aligned_bits == MOST_ALIGNED_BITS
             for bits in range(1, MOST_ALIGNED_BITS + 1) if unknown else (order.aligned_bits,):
-                for group in (4, 3, 2, 1):
+                # A sum is cut once more in groups of zeros behind it: none, where a group is all of a part.
+                for group in (4, FEW, 3, 2, 1):
                     yield replace(order, group=group, aligned_bits=bits)
             continue
         # Bits that are lost show in the narrowest format, unless an adder cuts them.
         if exact or order.accumulate.mantissa_bits <= seen - 1 or order.out != float32:
             for group in (4,) if exact and adder == "sequential" else (4, 3, 2, 1):
                 yield replace(order, group=group, adder=adder)
+
+
+def _promotion(terms: int, group: int, parts: int) -> int:
+    """The shortest promotion, in whole groups, by which a sum is cut into so many parts."""
+    return group * ceil_div(ceil_div(terms, group), parts)
 
 
 def _splits(order: Accumulation, part: int, terms: int) -> list[int]:
