@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.gradients import quantize
     from lowprec.identification.comparison import Counterexample, conformance
+    from lowprec.identification.golden import golden_vectors
+    from lowprec.identification.identify import Identified, identify
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.rotations import hadamard
@@ -89,6 +91,7 @@ __all__ = [
     "Counterexample",
     "Explanation",
     "FloatFormat",
+    "Identified",
     "Key",
     "Rounding",
     "ScaledArray",
@@ -134,7 +137,9 @@ __all__ = [
     "fma",
     "formats",
     "gelu",
+    "golden_vectors",
     "hadamard",
+    "identify",
     "kahan_sum",
     "log",
     "matmul",
@@ -180,6 +185,8 @@ _find = lazy_names(
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
         "identification.comparison": "Counterexample conformance",
+        "identification.golden": "golden_vectors",
+        "identification.identify": "Identified identify",
         "explanation": "Explanation explain",
         "values.block_format": "BlockFormat block_formats",
         "values.format_info": "finfo",

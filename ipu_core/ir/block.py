@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
-from lowprec import FloatFormat, Rounding
+from lowprec import Accumulation, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
 from lowprec.values.rounding import NEAREST_EVEN
 
@@ -114,6 +114,7 @@ class EquationArithmetic:
         rounding: of the result and of partial sums.
         accumulate: format of partial sums; None: it is no sum.
         promote: after at most so many products a partial sum is added to a float32 one; None: as the order says.
+        order: of the products, whatever is planned, in types that are its equation's; None: as it is planned.
         partials: how partial sums are rounded; None: as the result.
         once: the result is computed in float32 and rounded from there, once, by `rounding` and its own policies, as no
             tile does it (see `ir.run.rounded`).
@@ -122,6 +123,7 @@ class EquationArithmetic:
     rounding: Rounding = NEAREST_EVEN
     accumulate: FloatFormat | None = None
     promote: int | None = None
+    order: Accumulation | None = None
     partials: Rounding | None = None
     once: bool = False
 
@@ -363,6 +365,7 @@ def _unnamed(equation: Equation) -> str:
 def _how(arithmetic: EquationArithmetic) -> list[str]:
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
     how += [f"promoted every {arithmetic.promote}"] if arithmetic.promote else []
+    how += [f"summed in {arithmetic.order.order_words()}"] if arithmetic.order else []
     if arithmetic.once:
         how.append(f"rounded once, {arithmetic.rounding.words()}")
     elif arithmetic.rounding.stochastic:

@@ -27,6 +27,7 @@ from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.digests import described, digest
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
+from lowprec import Identified
 from lowprec.checks import expect, expect_path, shown
 from lowprec.threads import MOST
 
@@ -38,7 +39,7 @@ def compare(
     loss: Callable[[Any, Any], Any],
     params: Any,
     batches: Iterable[Any] | Callable[[int, int], Any],
-    precisions: Sequence[str],
+    precisions: Sequence[str | Precision | Identified],
     *,
     steps: int,
     seeds: int = 3,
@@ -61,7 +62,8 @@ def compare(
         params: Initial parameters, nested dicts, lists and tuples of float32 arrays; or a function seed -> such.
         batches: A finite list of batches of equal shapes, visited in an order drawn from the seed for each pass; or a
             function (seed, step) -> batch.
-        precisions: Such as "fp32.32" or "fp16.16/stochastic"; see `Precision.parse`.
+        precisions: Such as "fp32.32" or "fp16.16/stochastic", a `Precision` that a text says, or what
+            `lowprec.identify` found; see `Precision.parse`.
         steps: Updates per point.
         seeds: How many: 0, 1, 2, ...
         evaluate: (trained parameters, precision) -> named numbers, all of which the table and the picture show. A unit
@@ -170,17 +172,34 @@ def _train(problem: Problem, recipe: Recipe, task: Task, report: Report) -> dict
     return run_point(problem, recipe, task, report)
 
 
-def _names(precisions: Sequence[str]) -> tuple[str, ...]:
+def _names(precisions: Sequence[str | Precision | Identified]) -> tuple[str, ...]:
     """The precisions' names, each once and checked."""
     listed = isinstance(precisions, Iterable) and not isinstance(precisions, str)
-    names = tuple(precisions) if listed else ()
-    if not names or not all(isinstance(name, str) for name in names):
+    given = tuple(precisions) if listed else ()
+    if not given or not all(isinstance(each, str | Precision | Identified) for each in given):
         meant = precisions.split(",") if isinstance(precisions, str) and "," in precisions else ["fp32.32"]
         raise ValueError(f"precisions must be a list of names such as {meant}, not {precisions!r}")
-    for name in names:
-        Precision.parse(name)
     # Once each: a second point of a name would be the same result.
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(map(precision_text, given)))
+
+
+def precision_text(given: str | Precision | Identified) -> str:
+    """The text that says a precision: a checked text itself.
+
+    Raises:
+        ValueError: no text says it (it has a rounding of one's own, say).
+    """
+    precision = Precision.parse(given)
+    if isinstance(given, str):
+        return given
+    text = str(precision)
+    try:
+        same = Precision.parse(text).changed() == precision.changed()
+    except ValueError:
+        same = False
+    if not same:
+        raise ValueError(f"points are known by the text of their precision, and none says this one: {precision!r}")
+    return text
 
 
 def _short(description: Any) -> Any:

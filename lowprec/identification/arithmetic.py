@@ -82,7 +82,9 @@ class Arithmetic:
     @property
     def takes_nan(self) -> bool:
         """Whether every format has a NaN: into others NaN is refused."""
-        return all(fmt.nan != "none" for fmt in (self.operands.format, self.accumulation.accumulate, self.accumulation.out))
+        return all(
+            fmt.nan != "none" for fmt in (self.operands.format, self.accumulation.accumulate, self.accumulation.out)
+        )
 
     def words(self) -> str:
         """The arithmetic in one printed line."""

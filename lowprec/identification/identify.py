@@ -16,7 +16,7 @@ from lowprec.identification.search import NothingFits, Search
 from lowprec.processor import in_default_state
 from lowprec.types import Array
 from lowprec.values.accumulation import Accumulation
-from lowprec.values.rounding import NEAREST_EVEN, Rounding
+from lowprec.values.rounding import Rounding
 
 SHORTEST, LONGEST = 64, 8192
 
@@ -147,19 +147,17 @@ def identify(
     box = BlackBox(f, kind)
     search = Search(box, terms, np.random.default_rng(integer("key", key, 0)))
 
-    def result(found: Arithmetic | None, nearest: Arithmetic | None, wrong: Counterexample | None, why: str) -> Identified:
-        return Identified(found, wrong, nearest, terms, trials, search.any_length, kind, why)
-
-    try:
-        candidates = search.run()
-    except NothingFits as nothing:
-        return result(None, None, None, str(nothing))
     first: tuple[Arithmetic, Counterexample] | None = None
-    for candidate in candidates:
-        # The same random elements for each: a candidate that goes is told from the next by what refuted it.
-        wrong = first_difference(box, candidate, np.random.default_rng((key, 1)), terms, trials)
-        if wrong is None:
-            return result(candidate, candidate, None, "")
-        first = first or (candidate, wrong)
+    try:
+        for candidate in search.run():
+            # The same random elements for each.
+            wrong = first_difference(box, candidate, np.random.default_rng((key, 1)), terms, trials)
+            if wrong is None:
+                return Identified(candidate, None, candidate, terms, trials, search.any_length, kind)
+            first = first or (candidate, wrong)
+    except NothingFits as nothing:
+        return Identified(None, None, None, terms, trials, False, kind, str(nothing))
     assert first is not None
-    return result(None, *first, f"{first[0].words()} reproduces the chosen inputs, but {first[1]}")
+    nearest, wrong = first
+    why = f"{nearest.words()} reproduces the chosen inputs, but {wrong}"
+    return Identified(None, wrong, nearest, terms, trials, False, kind, why)

@@ -47,11 +47,14 @@ def edges(generator: np.random.Generator, terms: int, ones: bool, nan: bool = Tr
 
 
 def significands(generator: np.random.Generator, terms: int, count: int, ones: bool) -> Probe:
-    """One product per element, of numbers of both signs of [1, 2); those of the first column are by 1."""
+    """One product per element, of numbers of both signs of [1, 2); those of the first column are by 1.
+
+    It is the last term: an aligned adder cuts a sum once more in groups of zeros behind it.
+    """
     columns = 1 if ones else min(count, 256)
     a, b = np.zeros((count, terms)), np.zeros((terms, columns))
-    a[:, 0], b[0] = _significands(generator, count), _significands(generator, columns)
-    b[0, 0] = 1.0
+    a[:, -1], b[-1] = _significands(generator, count), _significands(generator, columns)
+    b[-1, 0] = 1.0
     return _probe(a, b, ones)
 
 
@@ -65,13 +68,11 @@ def powers(generator: np.random.Generator, terms: int, ones: bool) -> Probe:
     values = generator.permutation(np.concatenate([values, np.ones(-len(values) % 16)]))
     columns = np.concatenate([np.exp2(np.arange(-120, 121, 8)), _significands(generator, 1)])
     a, b = np.zeros((len(values), terms)), np.zeros((terms, 1 if ones else len(columns)))
-    a[:, 0], b[0] = values, 1.0 if ones else columns
+    a[:, -1], b[-1] = values, 1.0 if ones else columns
     return _probe(a, b, ones)
 
 
-def four_terms(
-    generator: np.random.Generator, terms: int, rows: int, reach: tuple[int, int], ones: bool
-) -> Probe:
+def four_terms(generator: np.random.Generator, terms: int, rows: int, reach: tuple[int, int], ones: bool) -> Probe:
     """Sums whose first four terms are not zero; in three of four rows two of them cancel, and much smaller ones stay.
 
     Args:
@@ -82,6 +83,8 @@ def four_terms(
     a, b = np.zeros((rows, terms)), np.zeros((terms, columns))
     largest = generator.integers(low, high + 1, (rows, 1))
     exponents = np.minimum(largest, generator.integers(low, high + 1, (rows, 4)))
+    ends = np.arange(rows) % 5 == 0
+    largest[ends], exponents[ends] = high, low
     a[:, :4] = _significands(generator, (rows, 4)) * np.exp2(exponents)
     spread = min(high, -low) // 2 if low < 0 < high else 0
     b[:4] = _significands(generator, (4, columns)) * np.exp2(generator.integers(-spread, spread + 1, (4, columns)))
@@ -112,7 +115,9 @@ def long_sums(
     middle = 0 if low <= 0 <= high else low
     most = max(min(high - middle, middle - low), 0)
     spreads = np.minimum(np.array([0, 1, 3, 6, 10])[np.arange(rows) % 5], most)[:, None]
-    smallest = generator.integers(low, middle + 1, (rows, 1)) * (np.arange(rows) % 2)[:, None]
+    # Every fourth row has the largest and the smallest operands that there are.
+    ends = np.arange(rows)[:, None] // 2 % 2 == 0
+    smallest = np.where(ends, low, generator.integers(low, middle + 1, (rows, 1))) * (np.arange(rows) % 2)[:, None]
     exponents = np.rint(generator.uniform(-spreads, spreads, (rows, terms))) + middle * (smallest == 0) + smallest
     a = _significands(generator, (rows, terms)) * np.exp2(np.clip(exponents, low, high))
     wide = np.minimum(np.array([0, 2, 5])[np.arange(columns) % 3], most)
@@ -120,10 +125,12 @@ def long_sums(
     b *= np.exp2(np.clip(np.rint(generator.uniform(-wide, wide, b.shape)) + middle, low, high))
     if terms > 3:
         b[list(places)] = b[0]
+        pairs = [(0, 1), (0, terms - 1), (0, terms - 1), (0, terms - 1), (1, terms - 1), (terms // 2, terms - 1)]
         for row in range(rows):
             if row % 4:
-                i, j = (places[0], places[(0, 1, 3, 3)[row % 4]]) if row % 8 < 4 else (places[row % 4 - 1], places[3])
-                a[row, i] = np.ldexp(_significands(generator, 1)[0], int(generator.integers(middle, high + 1)))
+                i, j = pairs[row % 8 - 1 if row % 8 < 4 else row % 8 - 2]
+                exponent = high if ends[row, 0] else generator.integers(middle, high + 1)
+                a[row, i] = np.ldexp(_significands(generator, 1)[0], int(exponent))
                 a[row, j] = -a[row, i]
     return _probe(a, b, ones)
 
@@ -133,6 +140,8 @@ def _probe(a: Array, b: Array, ones: bool) -> Probe:
 
 
 def _significands(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Array:
-    """Of both signs, magnitudes in [1, 2) with 23 random bits behind the point."""
-    values: Array = (1 + generator.integers(0, 2**23, shape) * 2.0**-23) * generator.choice([-1, 1], shape)
-    return values
+    """Of both signs, magnitudes in [1, 2): half with 23 random bits behind the point, half with fewer, for ties."""
+    bits = np.where(generator.random(shape) < 0.5, 23, generator.integers(0, 24, shape))
+    values: Array = 1 + np.floor(generator.random(shape) * np.exp2(bits)) / np.exp2(bits)
+    signed: Array = values * generator.choice([-1, 1], shape)
+    return signed

@@ -6,6 +6,8 @@ answer. What chosen inputs show only decides which are listed, so that a wrong g
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,21 +16,31 @@ import numpy as np
 
 from lowprec.identification.arithmetic import Arithmetic, Operands
 from lowprec.identification.black_box import BlackBox, differing
+from lowprec.identification.candidates import (
+    ALL_OF_A_PART,
+    CASTS,
+    DIRECTIONS,
+    adders,
+    can,
+    distinct,
+    may_hold,
+    not_told,
+    of_bits,
+    one_product,
+    operand_ranges,
+    policies,
+    promotion,
+    simplicity,
+    splits_of,
+)
 from lowprec.identification.probes import Probe, four_terms, long_sums, powers, significands
 from lowprec.integers import ceil_div
 from lowprec.types import Array
-from lowprec.values.accumulation import ADDERS, MOST_ALIGNED_BITS, Accumulation
+from lowprec.values.accumulation import MOST_ALIGNED_BITS, Accumulation
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float16, float32, formats
-from lowprec.values.rounding import MODES, Rounding
+from lowprec.values.rounding import Rounding
 
-DIRECTIONS = tuple(mode for mode in MODES if mode != "stochastic")
-CASTS = ("nearest_even", "toward_zero", "nearest_away")
-POLICIES: tuple[Rounding, ...] = tuple(
-    Rounding(overflow=overflow, infinite_input=infinite)  # type: ignore[arg-type]
-    for overflow in (None, "infinity", "saturate", "nan")
-    for infinite in (None, "keep", "nan", "max")
-)
 FEW = 16
 """Terms of the sums that have one or four of them, and rows that a candidate is tried on before all."""
 
@@ -106,16 +118,32 @@ class Search:
         self.sum = box.kind == "sum"
         self.storage, self.seen, self.any_length = float32, 24, True
         self.prefixes: dict[int, Asked] = {}
+        self.others: dict[int, Asked] = {}
 
-    def run(self) -> list[Arithmetic]:
-        """The arithmetics that reproduce every answer.
+    def run(self) -> Iterator[Arithmetic]:
+        """The arithmetics that reproduce every answer, one after another.
 
         Raises:
             NothingFits: there is none; the message names the step.
         """
-        found = self._ranges(self._single_products())
-        found = self._four_terms(found)
-        return self._depths(self._groups(found))
+        found = self._four_terms(self._ranges(self._single_products()))
+        self.reach = self._reach(found)
+        self.long = [self._long_sums(rows, self.terms) for rows in (FEW, 4 * FEW)]
+        apart: list[Arithmetic] = []
+        none = True
+        for grouped in (each for single in sorted(found, key=simplicity) for each in self._grouped(single)):
+            none = False
+            if longer := self._depths(grouped):
+                yield longer
+            else:
+                apart.append(grouped)
+        self.any_length = False
+        yield from apart
+        if none:
+            raise NothingFits(
+                f"the first four products are added as {found[0].words()}; sums of {self.terms} are those of no groups "
+                "and parts"
+            )
 
     def ask(self, probe: Probe, counts: Array | None = None) -> Asked:
         """The answer to a probe."""
@@ -132,13 +160,13 @@ class Search:
         # A sum's terms are multiplied by nothing: of wider ones less is seen, and the formats that are used are tried.
         widths = sorted({seen - 1, 7, 10, 23} if self.sum else set(range(24)))
         operands = [
-            Operands(_of_bits(bits), Rounding(mode))
+            Operands(of_bits(bits), Rounding(mode))
             for bits in widths
             for mode in (CASTS if bits < 23 else ("nearest_even",))
             if bits >= max(seen - 1, 1)
         ]
         candidates = (replace(result, operands=each) for result in self._single_results() for each in operands)
-        found = _not_told(larger.those(asked.those(candidates)))
+        found = not_told(larger.those(asked.those(candidates)))
         if not found:
             raise NothingFits(
                 f"products of two numbers of [1, 2), of which {seen} and {self.seen} bits are seen, are those of no "
@@ -149,16 +177,17 @@ class Search:
     def _single_results(self) -> Iterator[Arithmetic]:
         """How one product may be rounded, or cut, of which so many bits are seen."""
         cuts = (None, MOST_ALIGNED_BITS)
-        yield from (_single(float32, float32, "nearest_even", cut) for cut in cuts)
+        yield from (one_product(float32, float32, "nearest_even", cut) for cut in cuts)
         if self.seen == 24:
             return
         last = max(self.seen - 1, 1)
         some = range(max(last - 1, 1), MOST_ALIGNED_BITS)
-        yield from (_single(float32, float32, "nearest_even", cut) for cut in some)
+        yield from (one_product(float32, float32, "nearest_even", cut) for cut in some)
         for mode in DIRECTIONS:
-            yield from (_single(_of_bits(last), float32, mode, cut) for cut in (*cuts, *some))
+            yield from (one_product(of_bits(last), float32, mode, cut) for cut in (*cuts, *some))
             # Twice: in the accumulator, which is wider, and then in the result.
-            yield from (_single(_of_bits(bits), _of_bits(last), mode, None) for bits in range(last + 1, 23))
+            wider = [of_bits(bits) for bits in range(last + 1, 23)]
+            yield from (one_product(fmt, of_bits(last), mode, cut) for fmt in wider for cut in cuts)
 
     def _mixed(self, asked: Asked) -> str:
         """What is added to a refusal where the two operands are not treated alike."""
@@ -172,20 +201,20 @@ class Search:
         probe = powers(self.generator, FEW, self.sum)
         self.sizes = self.ask(probe)
         # Products near 1 show the operands' range, whatever that of the results is.
-        size = np.abs(probe.a[:, :1].astype(np.float64) * probe.b[:1].astype(np.float64))
-        near = (size >= 2.0**-7) & (size < 2.0**7) | (np.isinf(size) & (probe.b[:1] == 1))
+        size = np.abs(probe.a[:, -1:].astype(np.float64) * probe.b[-1:].astype(np.float64))
+        near = (size >= 2.0**-7) & (size < 2.0**7) | (np.isinf(size) & (probe.b[-1:] == 1))
         close = Asked(probe, self.sizes.given, near)
         found: list[Arithmetic] = []
         ranges: dict[Operands, list[Operands]] = {}
         for single in singles:
             # What is seen of operands is the same under all that results may be.
-            known = ranges.get(single.operands) or _operand_ranges(single.operands)
+            known = ranges.get(single.operands) or operand_ranges(single.operands)
             cast = [replace(single, operands=each) for each in known]
             if not self.sum:
                 cast = close.first(cast, lambda each: each.operands.format)
                 ranges[single.operands] = [each.operands for each in cast]
             results = (ranged for each in cast for ranged in self._result_ranges(each))
-            found += self.sizes.first(results, lambda each: (each.operands, each.accumulation))
+            found += self.sizes.first(results, lambda each: (each.operands, each.accumulation, each.rounding.mode))
         if not found:
             raise NothingFits("products of very large and very small numbers are those of no format and overflow rule")
         return found
@@ -197,23 +226,27 @@ class Search:
         last = order.out if twice else order.accumulate
         narrow = last != float32
         bits = last.mantissa_bits if narrow else self.seen - 1
-        known = [fmt for fmt in formats.values() if _may_hold(fmt, bits, exact=narrow)]
+        known = [fmt for fmt in formats.values() if may_hold(fmt, bits, exact=narrow)]
         made = [FloatFormat(f"e{width}m{bits}", width, bits) for width in range(8, 1, -1)] if narrow else []
-        wide = [] if narrow else [_of_bits(each) for each in range(22, max(bits, 1) - 1, -1)]
+        wide = [] if narrow else [of_bits(each) for each in range(22, max(bits, 1) - 1, -1)]
         pairs = []
-        for fmt in _distinct([*known, *made, *wide]):
+        for fmt in distinct([*known, *made, *wide]):
             if twice:
                 pairs += [(order.accumulate, fmt)] + [(float16, fmt)] * (order.accumulate.mantissa_bits == 10)
-            elif self.storage.contains(fmt):
-                pairs += [(fmt, self.storage), (float32, fmt)] + [(float16, fmt)] * (bits < 10)
+            else:
+                pairs.append((fmt, self.storage))
+                if self.storage.contains(fmt):
+                    pairs += [(float32, fmt)] + [(float16, fmt)] * (bits < 10)
         for accumulate, out in dict.fromkeys(pairs):
-            typed = replace(single, accumulation=order.with_types(accumulate, out))
-            if not self._within(typed):
-                continue
-            for rounding in _policies(accumulate, out):
-                for mode in (single.rounding.mode,) if narrow else DIRECTIONS:
-                    for flush in (False, True):
-                        yield replace(typed, rounding=replace(rounding, mode=mode, flush=flush))
+            # What is cut before it is rounded twice is not what is rounded twice.
+            unknown = order.aligned_bits == MOST_ALIGNED_BITS and accumulate == float16 != out
+            for cut in range(MOST_ALIGNED_BITS, max(bits, 1) - 1, -1) if unknown else (order.aligned_bits,):
+                cast = replace(order.with_types(accumulate, out), aligned_bits=cut)
+                if self._within(replace(single, accumulation=cast)):
+                    for rounding, mode, flush in itertools.product(
+                        policies(accumulate, out), (single.rounding.mode,) if narrow else DIRECTIONS, (False, True)
+                    ):
+                        yield replace(single, accumulation=cast, rounding=replace(rounding, mode=mode, flush=flush))
 
     def _within(self, typed: Arithmetic) -> bool:
         """Whether the results of one product have no value that the formats lack, and are exact where these allow."""
@@ -222,7 +255,7 @@ class Search:
         some = given[np.isfinite(given) & (given > 0)]
         if some.max() > min(fmt.max for fmt in both) or some.min() < max(fmt.smallest_subnormal for fmt in both):
             return False
-        size = np.abs(a[:, :1].astype(np.float64) * b[:1].astype(np.float64))
+        size = np.abs(a[:, -1:].astype(np.float64) * b[-1:].astype(np.float64))
         inside = (size < min(fmt.max for fmt in both) / 4) & (size > 4 * max(fmt.smallest_normal for fmt in both))
         return replace(self.sizes, counts=inside).fits(typed)
 
@@ -252,7 +285,7 @@ class Search:
         low, high, factors = -20, 20, 1 if self.sum else 2
         for single in singles:
             own, order = single.operands.format, single.accumulation
-            low = max(low, own.emin, max(order.accumulate.emin, order.out.emin) // factors)
+            low = max(low, own.emin - own.mantissa_bits, max(order.accumulate.emin, order.out.emin) // factors)
             high = min(high, own.emax - 1, (min(order.accumulate.emax, order.out.emax) - 2) // factors)
         return low, max(high, low + 1)
 
@@ -263,42 +296,24 @@ class Search:
             return
         wider = [order.accumulate]
         if order.accumulate == float32:
-            wider += [_of_bits(bits) for bits in range(22, max(seen - 2, 0), -1)]
-        narrowest = min(order.accumulate.mantissa_bits, order.out.mantissa_bits)
-        own = single.operands.format.mantissa_bits
-        # A product that is exact in the result's format tells nothing of how results are rounded.
-        told = order.adder != "aligned" and narrowest < (own if self.sum else 2 * own + 1)
-        modes = (rounding.mode,) if told else DIRECTIONS
+            wider += [of_bits(bits) for bits in range(22, max(seen - 2, 0), -1)]
         for accumulate in dict.fromkeys(wider):
-            for mode in ("nearest_even",) if accumulate == order.out == float32 else modes:
-                rounded = replace(rounding, mode=mode)
-                if not (_can(rounded, accumulate) and _can(rounded, order.out)):
-                    continue
-                for accumulation in _adders(order.with_types(accumulate, order.out), seen):
-                    yield replace(single, accumulation=accumulation, rounding=rounded)
+            if accumulate == order.out == float32 and rounding.mode != "nearest_even":
+                continue  # nothing is rounded but by the adder
+            if can(rounding, accumulate):
+                for accumulation in adders(order.with_types(accumulate, order.out), seen):
+                    yield replace(single, accumulation=accumulation)
 
     # ---- longer sums: groups, parts and stages ----
 
-    def _groups(self, found: list[Arithmetic]) -> list[Arithmetic]:
-        self.reach = self._reach(found)
-        asked = [
-            self.ask(long_sums(self.generator, rows, self.terms, FEW, self.reach, self.sum)) for rows in (FEW, 4 * FEW)
-        ]
-        left: list[Arithmetic] = []
-        for each in found:
-            left += self._grouped(each, asked)
-        if not left:
-            raise NothingFits(
-                f"the first four products are added as {found[0].words()}; sums of {self.terms} are those of no groups "
-                "and parts"
-            )
-        return left
+    def _long_sums(self, rows: int, terms: int) -> Asked:
+        return self.ask(long_sums(self.generator, rows, terms, FEW, self.reach, self.sum))
 
-    def _grouped(self, single: Arithmetic, asked: list[Asked]) -> list[Arithmetic]:
+    def _grouped(self, single: Arithmetic) -> list[Arithmetic]:
         """One arithmetic of four terms with the groups, parts and stages that reproduce long sums."""
         order = single.accumulation
-        if order.group in (4, FEW):  # or more
-            whole = order.group == FEW
+        if order.group in (4, ALL_OF_A_PART):  # or more
+            whole = order.group == ALL_OF_A_PART
             group = self._longest(single, lambda n: replace(order, group=self.terms if whole else n), 4, 1)
         else:
             group = order.group or 1
@@ -306,15 +321,17 @@ class Search:
         # A part of one group beside a long one is seen only where there is another: the end may lie a little before.
         for size in (group,) if group < 4 else range(group, max(group - 4, 1), -1):
             grouped = replace(order, group=size)
-            units = self._longest(single, lambda _, grouped=grouped: grouped, 1, size)
+            units = self._longest(single, functools.partial(_always, grouped), 1, size)
             for count in range(units + 1, max(units - 3, 0), -1):
-                splits = -(-(-(-self.terms // size)) // count)
+                splits = ceil_div(ceil_div(self.terms, size), count)
                 for stages in (None, 1, 2, 3) if splits > 1 else (None,):
                     made = replace(grouped, splits=splits, stages=stages)
                     candidates.append(replace(single, accumulation=made))
                 if splits > 1:
-                    candidates.append(replace(single, accumulation=grouped, promote=_promotion(self.terms, size, splits)))
-        for probe in asked:
+                    candidates.append(
+                        replace(single, accumulation=grouped, promote=promotion(self.terms, size, splits))
+                    )
+        for probe in self.long:
             candidates = probe.those(candidates)
         # Of both kinds: other lengths tell them apart.
         kinds = {each.promote is None: each for each in reversed(candidates)}
@@ -346,19 +363,23 @@ class Search:
 
     # ---- sums of other lengths: is it the number of parts that is fixed, or their length? ----
 
-    def _depths(self, found: list[Arithmetic]) -> list[Arithmetic]:
-        left = list(dict.fromkeys(longer for each in found for longer in self._longer(each)))
+    def _depths(self, single: Arithmetic) -> Arithmetic | None:
+        """The first form of an arithmetic that reproduces sums of other lengths too; None: none does."""
+        left = list(dict.fromkeys(self._longer(single)))
         lengths = [2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW]
         others = range(self.terms // 4, 2 * self.terms, self.terms // 64)
         while lengths:
             terms = lengths.pop(0)
-            left = self.ask(long_sums(self.generator, 4 * FEW, terms, FEW, self.reach, self.sum)).those(left)
+            if terms not in self.others:
+                self.others[terms] = self._long_sums(4 * FEW, terms)
+            left = self.others[terms].those(left)
             if not lengths:
                 # As long as there is a length at which those that are left cut sums differently.
-                lengths = [size for size in others if len({each.order(size).cut(size)[1:] for each in left[:64]}) > 1][:1]
+                lengths = [size for size in others if len({each.order(size).cut(size)[1:] for each in left[:64]}) > 1][
+                    :1
+                ]
                 others = range(lengths[0] + others.step, others.stop, others.step) if lengths else range(0)
-        self.any_length = bool(left)
-        return left or found
+        return left[0] if left else None
 
     def _longer(self, single: Arithmetic) -> Iterator[Arithmetic]:
         """What one arithmetic of sums of `terms` may be at other lengths."""
@@ -380,9 +401,13 @@ class Search:
                     if ceil_div(terms, units * cut.group) == parts:
                         yield replace(single, accumulation=grouped, promote=units * cut.group)
                 continue
-            for splits in _splits(grouped, part, terms):
+            for splits in splits_of(grouped, part, terms):
                 for stages in dict.fromkeys((None, order.stages)):
                     yield replace(single, accumulation=replace(grouped, splits=splits, stages=stages))
+
+
+def _always(order: Accumulation, _: int) -> Accumulation:
+    return order
 
 
 def _none_below(x: Array, smallest: float, axis: int) -> Array:
@@ -399,109 +424,3 @@ def significant_bits(x: Array) -> Array:
     last = whole & -whole
     bits: Array = np.where(whole == 0, 0, 53 - np.log2(np.maximum(last, 1)).astype(int))
     return bits
-
-
-def _single(accumulate: FloatFormat, out: FloatFormat, mode: str, aligned: int | None) -> Arithmetic:
-    """One product, rounded to a format, or cut, and rounded to another."""
-    adder = "sequential" if aligned is None else "aligned"
-    order = Accumulation(4, accumulate=accumulate, out=out, adder=adder, aligned_bits=aligned)  # type: ignore[arg-type]
-    return Arithmetic(order, Rounding(mode))  # type: ignore[arg-type]
-
-
-def _not_told(found: list[Arithmetic]) -> list[Arithmetic]:
-    """Without the bits of aligned adders that are as good as all, which stand for them."""
-    every = {
-        (each.operands, each.rounding, each.accumulation.accumulate, each.accumulation.out)
-        for each in found
-        if each.accumulation.aligned_bits == MOST_ALIGNED_BITS
-    }
-    return [
-        each
-        for each in found
-        if each.accumulation.aligned_bits in (None, MOST_ALIGNED_BITS)
-        or (each.operands, each.rounding, each.accumulation.accumulate, each.accumulation.out) not in every
-    ]
-
-
-def _of_bits(bits: int) -> FloatFormat:
-    """The format of float32's exponents and so many mantissa bits."""
-    made = FloatFormat(f"e8m{bits}", 8, bits)
-    return next((fmt for fmt in formats.values() if replace(fmt, name=made.name) == made), made)
-
-
-def _distinct(given: Iterable[FloatFormat]) -> list[FloatFormat]:
-    """Each format once, by its numbers, under the first of its names."""
-    found: dict[FloatFormat, FloatFormat] = {}
-    for fmt in given:
-        found.setdefault(replace(fmt, name=""), fmt)
-    return list(found.values())
-
-
-def _may_hold(fmt: FloatFormat, bits: int, exact: bool) -> bool:
-    fits = fmt.mantissa_bits == bits if exact else fmt.mantissa_bits >= bits
-    return fits and fmt.signed and fmt.zero and float32.contains(fmt)
-
-
-def _policies(accumulate: FloatFormat, out: FloatFormat) -> Iterator[Rounding]:
-    """The rules for overflow and infinities that both formats can express and that differ in what they do."""
-    seen = set()
-    for policy in POLICIES:
-        if _can(policy, accumulate) and _can(policy, out):
-            rules = policy.rule(accumulate), policy.rule(out)
-            if rules not in seen:
-                seen.add(rules)
-                yield policy
-
-
-def _can(rounding: Rounding, fmt: FloatFormat) -> bool:
-    try:
-        rounding.rule(fmt)
-    except ValueError:
-        return False
-    return True
-
-
-def _operand_ranges(operands: Operands) -> Iterator[Operands]:
-    """Casts to formats of as many mantissa bits and every exponent, with every rule for what lies beyond."""
-    bits = operands.format.mantissa_bits
-    known = [fmt for fmt in formats.values() if _may_hold(fmt, bits, exact=True)]
-    made = [
-        FloatFormat(f"e{width}m{bits}{'' if infinities else 'finite'}", width, bits, infinities=infinities, nan=nan)
-        for width in range(8, 1, -1)
-        for infinities, nan in ((True, "ieee"), (False, "top"))
-    ]
-    for fmt in _distinct([*known, *(fmt for fmt in made if float32.contains(fmt))]):
-        for flush in (False, True):
-            for policy in _policies(fmt, fmt):
-                yield Operands(fmt, replace(policy, mode=operands.rounding.mode, flush=flush))
-
-
-def _adders(order: Accumulation, seen: int) -> Iterator[Accumulation]:
-    """Every adder of sums of four, in groups of 1, 2, 3 and all four; one that is aligned keeps its bits."""
-    exact = order.accumulate == float32
-    for adder in ADDERS:
-        if (adder == "aligned") != (order.adder == "aligned"):
-            continue
-        if adder == "aligned":
-            unknown = order.aligned_bits == MOST_ALIGNED_BITS
-            for bits in range(1, MOST_ALIGNED_BITS + 1) if unknown else (order.aligned_bits,):
-                # A sum is cut once more in groups of zeros behind it: none, where a group is all of a part.
-                for group in (4, FEW, 3, 2, 1):
-                    yield replace(order, group=group, aligned_bits=bits)
-            continue
-        # Bits that are lost show in the narrowest format, unless an adder cuts them.
-        if exact or order.accumulate.mantissa_bits <= seen - 1 or order.out != float32:
-            for group in (4,) if exact and adder == "sequential" else (4, 3, 2, 1):
-                yield replace(order, group=group, adder=adder)
-
-
-def _promotion(terms: int, group: int, parts: int) -> int:
-    """The shortest promotion, in whole groups, by which a sum is cut into so many parts."""
-    return group * ceil_div(ceil_div(terms, group), parts)
-
-
-def _splits(order: Accumulation, part: int, terms: int) -> list[int]:
-    """The numbers of splits with which a part has that many terms."""
-    if part >= terms:
-        return [1]
-    return [splits for splits in range(2, min(terms, 256) + 1) if order.part_length(terms) and replace(order, splits=splits).part_length(terms) == part]

@@ -26,12 +26,14 @@ from lowprec.testing.assertions import (
     assert_unbiased,
 )
 from lowprec.testing.isa import isa, isa_names, path_names, without
+from lowprec.testing.quantiser import assert_rounds
 
 STRATEGIES = ("arrays", "codes", "custom_formats", "formats", "keys", "near_values", "rounding_modes", "values")
 
 __all__ = [
     "assert_binomial",
     "assert_on_grid",
+    "assert_rounds",
     "assert_same_bits",
     "assert_ulp",
     "assert_unbiased",

@@ -181,13 +181,15 @@ class Accumulation:
 
     def words(self) -> str:
         """The Accumulation in one printed line; :meth:`digest` is its hash."""
+        types = f"accumulate {self.accumulate.name}, out {self.out.name}"
+        return self.order_words().replace(", adder", f", {types}, adder")
+
+    def order_words(self) -> str:
+        """The order alone, without the types."""
         group = "all of a part" if self.group is None else self.group
         stages = "stages by number of parts" if self.stages is None else f"stages {self.stages}"
         kept = "" if self.aligned_bits is None else f" ({self.aligned_bits} bits)"
-        return (
-            f"group {group}, splits {self.splits}, {stages}, "
-            f"accumulate {self.accumulate.name}, out {self.out.name}, adder {self.adder}{kept}"
-        )
+        return f"group {group}, splits {self.splits}, {stages}, adder {self.adder}{kept}"
 
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine.

@@ -14,6 +14,9 @@ from lowprec.values.rounding import FEW_BIT_MODES, MODES
 RoundingsByField = tuple[tuple[str, Rounding], ...]
 """How single fields of a precision are rounded."""
 
+SUMS = ("promote", "group", "splits", "adder")
+"""What a precision says of the order of products."""
+
 SWITCHES = ("store_root", "running_mean", "unit_scaled", "everywhere")
 SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
@@ -49,11 +52,13 @@ def overrides(
         if value not in SWITCH:
             raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
         return {field: SWITCH[value]}
-    if field in ("scaled_state", "promote"):
-        return {field: _number(value, whole=field == "promote")}
+    if field == "adder":
+        return {field: value}
+    if field in ("scaled_state", *SUMS):
+        return {field: _number(value, whole=field in SUMS)}
     named = {"moments": ("first_moment", "second_moment"), "every": tuple(formats)}.get(field, (field,))
     if named[0] not in formats:
-        fields = ", ".join((*formats, "moments", "every", "scaled_state", "promote", *SWITCHES, *READERS))
+        fields = ", ".join((*formats, "moments", "every", "scaled_state", *SUMS, *SWITCHES, *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {"everywhere": True} if field == "every" else {}
     for one in named:

@@ -19,16 +19,17 @@ from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.passes.schedule import as_it_runs
 from ipu_core.ir.passes.streaming import moments
 from ipu_core.ir.precision.amax_scales import with_scales
+from ipu_core.ir.precision.identified import fields_of
 from ipu_core.ir.precision.misspelt import meant, with_commas
 from ipu_core.ir.precision.operand_scaling import SCALINGS, difference
-from ipu_core.ir.precision.overrides import STREAMING, SWITCHES, overrides
+from ipu_core.ir.precision.overrides import STREAMING, SUMS, SWITCHES, overrides
 from ipu_core.ir.precision.retype import Retype, cast, input_formats
 from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from ipu_core.ir.precision.scaled_products import scale_products
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
-from lowprec import aliases, formats
+from lowprec import Identified, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -57,6 +58,10 @@ class Precision(RoleFormats):
             `gradients` say, as everything else is.
         promote: partial sums of products are added to float32 ones after at most so many products, which begin anew;
             None: as the order of each sum says.
+        group, splits, adder: the order of products, of which one that is given gives all: the products of a group
+            (16), the parts of a sum (1), and how a group is added: "sequential", "dot4", "pairwise", or "aligned13" for
+            an aligned adder that keeps 13 bits, which no tile has (see `lowprec.Accumulation`). None of them: as it is
+            planned for the machine.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimizers with a `scaled_state` of their own keep theirs.
         store_root: Adam's and LAMB's second moment is kept as its square root, which spans half as many powers of two.
@@ -96,12 +101,12 @@ class Precision(RoleFormats):
             raise ValueError(f"the name {self.name!r} is that of a format, but operands are {self.operands.name}")
 
     @staticmethod
-    def parse(spec: str | Precision) -> Precision:
+    def parse(spec: str | Precision | Identified) -> Precision:
         """A preset by name, with overrides and rules: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16",
         "fp16.16/stochastic/layers.0.*:weights=float32/:grad_weight.partials=float32".
 
         They are taken in order: of two words that set one field, and of two rules for one equation, the later counts;
-        rules win over words.
+        rules win over words. What `lowprec.identify` found gives "fp32.32" with its products.
 
         Raises:
             TypeError: neither a name nor a Precision.
@@ -109,6 +114,9 @@ class Precision(RoleFormats):
         """
         if isinstance(spec, Precision):
             return spec
+        if isinstance(spec, Identified):
+            found = replace(PRESETS["fp32.32"], **fields_of(spec))
+            return replace(found, name=str(found))
         if not isinstance(spec, str):
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         return replace(_meant(spec), name=spec)
@@ -165,14 +173,14 @@ class Precision(RoleFormats):
         if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
             typed = scale_products(typed, self)
         # Behind the scaling, whose products are promoted too.
-        if self.promote is not None:
-            typed = mapped(typed, self._promoted)
+        if self.promote is not None or self.order is not None:
+            typed = mapped(typed, self._summed)
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
-    def _promoted(self, equation: Equation) -> Equation:
+    def _summed(self, equation: Equation) -> Equation:
         if equation.op not in PRODUCTS:
             return equation
-        return replace(equation, arithmetic=replace(equation.arithmetic, promote=self.promote))
+        return replace(equation, arithmetic=replace(equation.arithmetic, promote=self.promote, order=self.order))
 
     def cast_state(self, block: Block, state: Any) -> Any:
         """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
@@ -211,7 +219,7 @@ class Precision(RoleFormats):
         words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
         changed = [name for name in FORMATS if self._kept_as(name) != base._kept_as(name)]
         words += [f"{name}={self._kept_as(name)}" for name in changed]
-        others = {name: getattr(self, name) for name in ("scaled_state", "promote", *SWITCHES)}
+        others = {name: getattr(self, name) for name in ("scaled_state", *SUMS, *SWITCHES)}
         words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
         if self.scaling is not None and base.scaling is not None:
             words += difference(self.scaling, base.scaling)
@@ -229,7 +237,8 @@ class Precision(RoleFormats):
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
         scaled += ", under unit scaling" if self.unit_scaled else ""
         scaled += ", losses, norms, softmax and the optimizer's arithmetic too" if self.everywhere else ""
-        promoted = f", promoted every {self.promote}" if self.promote is not None else ""
+        promoted = f", products summed in {self.order.order_words()}" if self.order is not None else ""
+        promoted += f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
         return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -26,12 +27,15 @@ from ipu_core.ir.precision.rules import (
     rules_of,
 )
 from ipu_core.ir.precision.said_rounding import RoundedFormat, as_rounded, written
-from lowprec import FloatFormat, Rounding
+from lowprec import Accumulation, FloatFormat, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.checks import expect, listed
 from lowprec.values.accumulation import accumulator_format
 from lowprec.values.rounding import NEAREST_EVEN
+
+ALIGNED = re.compile(r"aligned([0-9]{1,3})")
+"""An aligned adder as a precision says it, with the bits that it keeps."""
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
@@ -78,6 +82,9 @@ class RoleFormats:
     store_root: bool = False
     scaling: OperandScaling | None = None
     promote: int | None = None
+    group: int | None = None
+    splits: int | None = None
+    adder: str | None = None
     unit_scaled: bool = False
     everywhere: bool = False
     roundings: tuple[tuple[str, Rounding], ...] = ()
@@ -119,6 +126,27 @@ class RoleFormats:
             raise TypeError(f"scaling must be an OperandScaling or None, not {self.scaling!r}")
         if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
             raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
+        _ = self.order  # refuses one that there is not
+
+    @cached_property
+    def order(self) -> Accumulation | None:
+        """The order of products that it says, in no types of its own; None: as it is planned.
+
+        Raises:
+            ValueError: groups or splits of less than 1, an unknown adder, one whose group is too long.
+        """
+        if self.group is None and self.splits is None and self.adder is None:
+            return None
+        name = "sequential" if self.adder is None else self.adder
+        if name == "aligned":
+            raise ValueError("adder=aligned says how many bits it keeps: adder=aligned13")
+        kept = ALIGNED.fullmatch(name) if isinstance(name, str) else None
+        return Accumulation(
+            16 if self.group is None else self.group,
+            1 if self.splits is None else self.splits,
+            adder="aligned" if kept else name,  # type: ignore[arg-type]  # checked there
+            aligned_bits=int(kept[1]) if kept else None,
+        )
 
     def _sorted_roundings(self) -> tuple[tuple[str, Rounding], ...]:
         """The roundings of single fields, in the order of these."""

@@ -32,7 +32,8 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
     """The Accumulation of a product or sum, with the types and promotions of its equation."""
     accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
     assert not isinstance(out, str)
-    typed = (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    planned = equation.arithmetic.order or order or Accumulation()
+    typed = planned.with_types(out if accumulate is None else accumulate, out)
     if (promote := equation.arithmetic.promote) is None:
         return typed
     group = None if typed.group is None else min(typed.group, promote)  # None: a group is all of a part
