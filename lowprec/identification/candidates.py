@@ -56,6 +56,7 @@ def simplicity(each: Arithmetic) -> tuple[int, ...]:
     both = (order.accumulate, order.out)
     return (
         sum(fmt.name not in formats for fmt in both),
+        order.accumulate not in (float32, order.out),
         sum(fmt != float32 for fmt in both),
         -order.accumulate.mantissa_bits,
         MODES.index(each.rounding.mode),
@@ -94,8 +95,13 @@ def can(rounding: Rounding, fmt: FloatFormat) -> bool:
     return True
 
 
-def operand_ranges(operands: Operands) -> Iterator[Operands]:
-    """Casts to formats of as many mantissa bits and every exponent, with every rule for what lies beyond."""
+def operand_ranges(operands: Operands, *, named: bool = False) -> Iterator[Operands]:
+    """Casts to formats of as many mantissa bits and every exponent, with every rule for what lies beyond.
+
+    Args:
+        named: formats with names alone, by their own rule or saturating (terms of a sum, of which is not seen what is
+            the operands' and what the results').
+    """
     bits = operands.format.mantissa_bits
     known = [fmt for fmt in formats.values() if may_hold(fmt, bits, exact=True)]
     styles: tuple[tuple[str, bool, NanStyle], ...] = (("", True, "ieee"), ("finite", False, "top"))
@@ -104,9 +110,11 @@ def operand_ranges(operands: Operands) -> Iterator[Operands]:
         for width in range(8, 1, -1)
         for called, infinities, nan in styles
     ]
-    for fmt in distinct([*known, *(fmt for fmt in made if float32.contains(fmt))]):
+    for fmt in distinct([*known, *(fmt for fmt in made if float32.contains(fmt) and not named)]):
         for flush in (False, True):
             for policy in policies(fmt, fmt):
+                if named and (policy.infinite_input is not None or policy.overflow not in (None, "saturate")):
+                    continue
                 yield Operands(fmt, replace(policy, mode=operands.rounding.mode, flush=flush))
 
 

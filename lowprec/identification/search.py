@@ -117,6 +117,7 @@ class Search:
         self.box, self.terms, self.generator = box, terms, generator
         self.sum = box.kind == "sum"
         self.storage, self.seen, self.any_length = float32, 24, True
+        self.longest = 4
         self.prefixes: dict[int, Asked] = {}
         self.others: dict[int, Asked] = {}
 
@@ -129,6 +130,11 @@ class Search:
         found = self._four_terms(self._ranges(self._single_products()))
         self.reach = self._reach(found)
         self.long = [self._long_sums(rows, self.terms) for rows in (FEW, 4 * FEW)]
+        # Partial sums that overflow tell accumulators of unlike ranges apart.
+        low, high = self.reach
+        self.reach = (low, high + 2)
+        self.long.append(self._long_sums(FEW, self.terms))
+        self.reach = (low, high)
         apart: list[Arithmetic] = []
         none = True
         for grouped in (each for single in sorted(found, key=simplicity) for each in self._grouped(single)):
@@ -141,8 +147,8 @@ class Search:
         yield from apart
         if none:
             raise NothingFits(
-                f"the first four products are added as {found[0].words()}; sums of {self.terms} are those of no groups "
-                "and parts"
+                f"the first {self.longest} products are added as {found[0].words()}; sums of {self.terms} are those of "
+                "no groups and equal parts"
             )
 
     def ask(self, probe: Probe, counts: Array | None = None) -> Asked:
@@ -208,18 +214,23 @@ class Search:
         ranges: dict[Operands, list[Operands]] = {}
         for single in singles:
             # What is seen of operands is the same under all that results may be.
-            known = ranges.get(single.operands) or operand_ranges(single.operands)
+            known = ranges.get(single.operands) or operand_ranges(single.operands, named=self.sum)
             cast = [replace(single, operands=each) for each in known]
             if not self.sum:
                 cast = close.first(cast, lambda each: each.operands.format)
                 ranges[single.operands] = [each.operands for each in cast]
-            results = (ranged for each in cast for ranged in self._result_ranges(each))
-            found += self.sizes.first(results, lambda each: (each.operands, each.accumulation, each.rounding.mode))
+            # Formats of other widths under the same exponents come with the sums: here where subnormal results tell.
+            for wide in (False, True):
+                results = (ranged for each in cast for ranged in self._result_ranges(each, wide=wide))
+                fitting = self.sizes.first(results, lambda each: (each.operands, each.accumulation, each.rounding.mode))
+                found += fitting
+                if fitting:
+                    break
         if not found:
             raise NothingFits("products of very large and very small numbers are those of no format and overflow rule")
         return found
 
-    def _result_ranges(self, single: Arithmetic) -> Iterator[Arithmetic]:
+    def _result_ranges(self, single: Arithmetic, *, wide: bool) -> Iterator[Arithmetic]:
         """One product's arithmetic with the formats that may be its results', as accumulator and as output."""
         order = single.accumulation
         twice = order.out != float32
@@ -228,9 +239,9 @@ class Search:
         bits = last.mantissa_bits if narrow else self.seen - 1
         known = [fmt for fmt in formats.values() if may_hold(fmt, bits, exact=narrow)]
         made = [FloatFormat(f"e{width}m{bits}", width, bits) for width in range(8, 1, -1)] if narrow else []
-        wide = [] if narrow else [of_bits(each) for each in range(22, max(bits, 1) - 1, -1)]
+        others = [of_bits(each) for each in range(22, max(bits, 1) - 1, -1)] if wide and not narrow else []
         pairs = []
-        for fmt in distinct([*known, *made, *wide]):
+        for fmt in distinct([*known, *made, *others]):
             if twice:
                 pairs += [(order.accumulate, fmt)] + [(float16, fmt)] * (order.accumulate.mantissa_bits == 10)
             else:
@@ -315,6 +326,7 @@ class Search:
         if order.group in (4, ALL_OF_A_PART):  # or more
             whole = order.group == ALL_OF_A_PART
             group = self._longest(single, lambda n: replace(order, group=self.terms if whole else n), 4, 1)
+            self.longest = max(self.longest, group)
         else:
             group = order.group or 1
         candidates = []

@@ -36,15 +36,16 @@ class Appended:
         parameter: str | None = None,
         checkpoint: RecomputedPart | None = None,
         rounding: Rounding = NEAREST_EVEN,
+        once: bool = False,
         **params: Any,
     ) -> Var:
-        """Appends an equation; gives its result."""
+        """Appends an equation; gives its result. `once`: see `EquationArithmetic`."""
         kind = infer(op, tuple(x if isinstance(x, Literal) else x.type for x in inputs), Params(params), fmt)
         out = Var(str(self.number), kind)
         family = OPS[op].family if family is None else family
         equation = Equation(
             self.number, op, inputs, (out,), Params(params), role, family, parameter,
-            EquationArithmetic(rounding, once=rounding not in (NEAREST_EVEN, STOCHASTIC)),
+            EquationArithmetic(rounding, once=once or rounding not in (NEAREST_EVEN, STOCHASTIC)),
             checkpoint=checkpoint,
         )  # fmt: skip
         self.equations.append(equation)

@@ -45,6 +45,6 @@ def fields_of(found: Identified) -> dict[str, Any]:
     if operands.format != FLOAT32:
         how = None if operands.rounding == NEAREST_EVEN else written(operands.rounding)
         changes["scaling"] = OperandScaling(
-            operands.format, operands.format, "unscaled", forward_rounding=how, backward_rounding=how
+            operands.format, operands.format, "unscaled", forward_rounding=how, backward_rounding=how, cast_once=True
         )
     return changes

@@ -58,6 +58,7 @@ class OperandScaling:
         scale_rule: of the blocks' scales (see `lowprec.to_blocks`); None: the format's first.
         forward_rounding, backward_rounding: how activations and weights, and how cotangents are cast: "nearest",
             "stochastic" or any other mode, such as "stochastic(bits=5)"; None: as the precision rounds.
+        cast_once: casts to 8 bits round once, as other machines do; a tile goes by way of half, and rounds twice.
         rotation: both operands of a product are rotated alike before they are cast, along the axis that is summed, in
             blocks (see `lowprec.hadamard`): "fixed" by Hadamard's matrix alone, "random" with signs that are drawn anew
             for every product and step; None: not.
@@ -83,13 +84,14 @@ class OperandScaling:
     backward_rounding: str | None = None
     rotation: str | None = None
     rotation_block: int = 32
+    cast_once: bool = False
 
     def __post_init__(self) -> None:
         expect(str, how=self.how, amax_compute_algo=self.amax_compute_algo)
         for name in ("scale_rule", "forward_rounding", "backward_rounding", "rotation"):
             if (said := getattr(self, name)) is not None:
                 expect(str, **{name: said})
-        for name in ("power_of_two", "inside"):
+        for name in ("power_of_two", "inside", "cast_once"):
             truth(name, getattr(self, name))
         for name in ("forward", "backward"):
             self._check_format(name, getattr(self, name))
@@ -161,6 +163,7 @@ class OperandScaling:
         rule = f", scale rule {self.scale_rule}" if self.scale_rule else ""
         rule += f", cast {self.forward_rounding}" if self.forward_rounding else ""
         rule += f", cotangents {self.backward_rounding}" if self.backward_rounding else ""
+        rule += ", in one rounding" if self.cast_once else ""
         rule += f", rotated by {self.rotation} signs in {self.rotation_block}" if self.rotation == "random" else ""
         rule += f", rotated in {self.rotation_block}" if self.rotation == "fixed" else ""
         return f"products of {self.forward.name}, backward {self.backward.name}, {how}{margin}{rule}"
@@ -224,6 +227,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "backward_rounding": _or_none,
     "rotation": _or_none,
     "rotation_block": _integer,
+    "cast_once": _yes_or_no,
 }
 """The fields that an override may name, and what reads their values."""
 

@@ -246,7 +246,7 @@ class _ScaledProducts(Appended):
         if _is_one(scale) and var.type.format == fmt:
             return var
         op, inputs = ("convert", (var,)) if _is_one(scale) else ("multiply", (var, scale))
-        return self.emit(op, *inputs, fmt=fmt, rounding=self._rounding(var, fmt), **about)
+        return self.emit(op, *inputs, fmt=fmt, rounding=self._rounding(var, fmt), once=self.scaling.cast_once, **about)
 
     def _cast_blocks(self, fmt: BlockFormat, axis: int, var: Var, scale: Atom, product: Equation) -> Var:
         """Blocks along an axis, as the values that they stand for."""

@@ -62,7 +62,7 @@ def in_float32(equation: Equation) -> Equation:
     # Partial sums in float32 are not rounded.
     narrow = arithmetic.accumulate is not None and not arithmetic.accumulate.contains(FLOAT32)
     rounding = (arithmetic.partials or arithmetic.rounding) if narrow else NEAREST_EVEN
-    plain = EquationArithmetic(rounding, arithmetic.accumulate, arithmetic.promote)
+    plain = EquationArithmetic(rounding, arithmetic.accumulate, arithmetic.promote, arithmetic.order)
     wide = Var(output.name, Type(output.type.shape, FLOAT32))
     return replace(equation, outputs=(wide,), arithmetic=plain)
 
