@@ -79,11 +79,16 @@ def test_the_table_of_precisions_is_the_code_s() -> None:
 def _row(name: str) -> str:
     said = name if name != "fp16.16" else "fp16.16/nearest"
     precision = Precision.parse(said)
-    formats = [getattr(precision, field).name for field in FORMATS]
+    formats = [
+        getattr(precision, field).name + (f" {how.mode}" if (how := precision.rounding_said(field)) else "")
+        for field in FORMATS
+    ]
     notes = [word for word, holds in {"streamed": precision.streamed, "mean": precision.running_mean}.items() if holds]
     notes += [f"moments x {precision.scaled_state:g}"] if precision.scaled_state != 1 else []
     notes += ["root of the second"] if precision.store_root else []
     notes += ["under unit scaling"] if precision.unit_scaled else []
     notes += [precision.scaling.words()] if precision.scaling is not None else []
+    notes += [precision.order.order_words()] if precision.order is not None else []
+    notes += [f"promoted every {precision.promote}"] if precision.promote else []
     rounding = precision.rounding_name if name != "fp16.16" else "must be said"
     return f"| `{name}` | " + " | ".join([*formats, rounding, ", ".join(notes)]) + " |"

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from lowprec.checks import shown
 from lowprec.foreign import library_of
 from lowprec.identification.probes import Probe
 from lowprec.types import Array
@@ -21,12 +22,15 @@ class BlackBox:
     """A product f(a, b), or a sum f(x) of a vector, asked as a product: a sum's rows are multiplied by ones.
 
     Raises:
+        TypeError: no function.
         ValueError: an unknown kind.
     """
 
     def __init__(self, f: Callable[..., Any], kind: Kind) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"unknown kind {kind!r}; allowed are {', '.join(KINDS)}")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"unknown kind {shown(kind)}; allowed are {', '.join(KINDS)}")
+        if not callable(f):
+            raise TypeError(f"f must be a function of two matrices (of kind 'sum' of a vector), not {shown(f)}")
         self.f, self.kind = f, kind
 
     def __call__(self, a: Array, b: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.checks import integer
+from lowprec.checks import expect, integer
 from lowprec.identification.arithmetic import Arithmetic, Operands
 from lowprec.identification.black_box import BlackBox, Kind, differing
 from lowprec.identification.probes import Probe, edges, sums
@@ -72,12 +72,15 @@ def conformance(
         TypeError: results that are no array of float32 or narrower; operands that matmul does not take.
         ValueError: f is not deterministic or gives another shape; numbers out of range; a stochastic rounding.
     """
+    expect(Accumulation, accumulation=accumulation)
+    expect(Rounding, rounding=rounding, operand_rounding=operand_rounding)
     if rounding.stochastic or operand_rounding.stochastic:
         raise ValueError("stochastic roundings cannot be compared bit for bit: the black box has its own random bits")
     terms, trials = integer("terms", terms, 1), integer("trials", trials, 1)
     box = BlackBox(f, kind)
+    generator = np.random.default_rng(integer("key", key, 0))
     wanted = Arithmetic(accumulation, rounding, Operands(as_format(operands), operand_rounding))
-    return first_difference(box, wanted, np.random.default_rng(integer("key", key, 0)), terms, trials)
+    return first_difference(box, wanted, generator, terms, trials)
 
 
 def first_difference(

@@ -139,6 +139,9 @@ CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
         "exp", "log", "tanh", "erf", "sigmoid", "rsqrt", "sin", "cos", "gelu")},
     "matmul": (lowprec.matmul, _product),
     "matmul_part": (lowprec.matmul_part, _product_part),
+    "conformance": (lowprec.conformance, lambda d: {
+        "f": np.matmul, "accumulation": lowprec.Accumulation(), "operands": d.fmt(), "terms": d.integer(1, 40),
+        "trials": d.integer(1, 50), "kind": "product"}),
     "reduce_sum": (lowprec.reduce_sum, _reduction),
     "reduce_part": (lowprec.reduce_part, _reduction_part),
     "reduce_max": (lowprec.reduce_max, lambda d: {"x": d.array(d.shape(2), OPERANDS), "axis": d.integer(-2, 1)}),

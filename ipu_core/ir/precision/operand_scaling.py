@@ -182,7 +182,7 @@ The scales of "mxfp8" are rounded up (NVIDIA's recipe): with OCP's rule, "floor"
 gradients come out a tenth too small. Those of "mxfp4" are OCP's: rounded up they make most of a block too small for the
 four bits, unless these are rounded stochastically."""
 
-NOT_CAST = f"only {', '.join(SCALINGS)} scale the operands of products"
+NOT_CAST = f"only {', '.join(SCALINGS)}, h100-fp8 and a100-tf32 cast the operands of products"
 
 
 def as_element_format(spec: str) -> ElementFormat:

@@ -21,7 +21,7 @@ from ipu_core.ir.passes.streaming import moments
 from ipu_core.ir.precision.amax_scales import with_scales
 from ipu_core.ir.precision.identified import fields_of
 from ipu_core.ir.precision.misspelt import meant, with_commas
-from ipu_core.ir.precision.operand_scaling import SCALINGS, difference
+from ipu_core.ir.precision.operand_scaling import SCALINGS, OperandScaling, difference
 from ipu_core.ir.precision.overrides import STREAMING, SUMS, SWITCHES, overrides
 from ipu_core.ir.precision.retype import Retype, cast, input_formats
 from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
@@ -29,10 +29,11 @@ from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches,
 from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from ipu_core.ir.precision.scaled_products import scale_products
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
-from lowprec import Identified, aliases, formats
+from lowprec import FloatFormat, Identified, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec import tfloat32 as TFLOAT32
 from lowprec.checks import expect, listed
 
 
@@ -292,14 +293,26 @@ OVERRIDES = (
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
 _MIXED = replace(_HALF, partials=FLOAT32, weights=FLOAT32)
+_BF16 = Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16)
+_FP22: dict[str, Any] = {
+    "partials": FloatFormat("e8m13", 8, 13),
+    "roundings": (("partials", Rounding("toward_zero")),),
+}
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
     "fp32.32": Precision(""),
     "fp16.32": _MIXED,
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
-    "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
+    "bf16.32": _BF16,
     **{name: replace(_MIXED, scaling=SCALINGS[name]) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
+    "h100-fp8": replace(
+        _BF16, **_FP22, scaling=OperandScaling(cast_once=True), group=32, adder="aligned13", promote=128
+    ),
+    "h100-bf16": replace(_BF16, group=16, adder="aligned25"),
+    "a100-tf32": replace(
+        Precision(""), scaling=OperandScaling(TFLOAT32, TFLOAT32, "unscaled"), group=4, adder="aligned24"
+    ),
     "fp8.16": replace(_HALF, weights=FLOAT32, scaling=SCALINGS["fp8.16"]),
     "unit-fp16": replace(_MIXED, unit_scaled=True),
     "unit-fp8": replace(_MIXED, scaling=replace(SCALINGS["fp8"], how="unscaled"), unit_scaled=True),
@@ -310,5 +323,7 @@ PRESETS: Mapping[str, Precision] = {
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
 "fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `SCALINGS` in
 `ir.precision.operand_scaling`), on that engine too.
+"h100-fp8", "h100-bf16" and "a100-tf32" add up products as tensor cores were measured to (see `lowprec.matmul`, and the
+how-to page on identifying arithmetic for what of them is guessed), on that engine too.
 "unit-fp16" and "unit-fp8" are "fp16.32" and "fp8/unscaled" under unit scaling.
 "fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""

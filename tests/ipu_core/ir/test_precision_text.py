@@ -23,7 +23,8 @@ NAMES = [f"{name}/nearest" if name == "fp16.16" else name for name in PRESETS]
 FORMAT = st.sampled_from(["float32", "float16", "bfloat16", "float8_e5m2", "e6m9", "binary8p3se"])
 WORDS = st.one_of(
     st.sampled_from(["nearest", "stochastic", "streamed", "unstreamed", "moments=half", "scaled_state=0.3",
-                     "scaled_state=1024", "running_mean=true", "store_root=true", "store_root=false", "promote=128"]),
+                     "scaled_state=1024", "running_mean=true", "store_root=true", "store_root=false", "promote=128",
+                     "group=8", "splits=3", "adder=dot4", "adder=aligned13", "adder=sequential"]),
     st.builds("{}={}".format, st.sampled_from(FORMATS), FORMAT),
 )  # fmt: skip
 CAST = st.sampled_from(
@@ -126,6 +127,11 @@ def test_what_is_changed_is_called_so() -> None:
     ("fp16.32/scaled_state=nan", "not 'nan'"),
     ("fp16.32/promote=\u0663", "not '\u0663'"),
     ("fp16.32/promote=1e2", "not 100"),
+    ("fp16.32/group=0", "group must be an integer of at least 1"),
+    ("fp16.32/splits=two", "splits must be an integer of at least 1, not 'two'"),
+    ("fp16.32/adder=tree", "unknown adder 'tree'; allowed are sequential"),
+    ("fp16.32/adder=aligned", "adder=aligned13"),
+    ("fp16.32/adder=aligned99", "needs aligned_bits, 1 to 35, not 99"),
     ("fp8/margin= 3", "it is an integer, not ' 3'"),
     ("fp8/margin=1_0", "it is an integer, not '1_0'"),
     ("fp8/forward_scale=inf", "it is a number, not 'inf'"),

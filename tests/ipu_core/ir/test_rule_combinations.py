@@ -77,7 +77,9 @@ def everywhere(preset: str, field: str, value: str) -> Precision:
         changes: dict[str, Any] = {field: rule.value}
         return replace(own, name="", scaling=replace(own.scaling, **changes))
     said: dict[str, Any] = {field: rule.value}
-    return replace(own, name="", **said)
+    # A format that is said without a rounding is rounded as all is.
+    kept = {other: how for other, how in own.roundings if other != field}
+    return replace(own, name="", roundings=kept, **said)
 
 
 @pytest.mark.parametrize("field", [*FORMATS, "rounding", *SCALING])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from ipu_core import Sgd, TrainLoop, UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.ir.run.execute import execute
 from ipu_core.ir.run.kernels import order_of
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
-from lowprec import Accumulation, float16
+from lowprec import Accumulation, astype, float16, matmul
+from lowprec.testing import assert_same_bits
 from tests.ipu_core.ir.scaling.models import products
 
 
@@ -59,3 +63,37 @@ def test_no_part_is_longer_than_promotion_allows(promote: int, group: int | None
 def test_promotion_takes_a_number_of_products(spec: str) -> None:
     with pytest.raises(ValueError, match="promote must be a number of products"):
         Precision.parse(spec)
+
+
+def test_the_order_of_products_is_said_in_a_precision() -> None:
+    """Of products alone, by the Accumulation that it says, and on tiles as without them."""
+    rng = np.random.default_rng(5)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((8, 96), (96, 8)))
+    spec = "fp16.16/nearest/group=8/splits=3/adder=dot4"
+    block = Precision.parse(spec).apply(trace(lambda a, b: (a @ b).sum(axis=1), x, w))
+    assert str(block).count("summed in group 8, splits 3, stages by number of parts, adder dot4") == 1
+    product = verify(Precision.parse(spec).apply(trace(lambda a, b: a @ b, x, w)))
+    wanted = matmul(
+        astype(x, "float16"), astype(w, "float16"), accumulation=Accumulation(8, 3, None, float16, float16, "dot4")
+    )
+    assert_same_bits(execute(product, x, w, key=0), wanted)
+    assert_same_bits(evaluate(product, x, w, arithmetic="declared"), wanted)
+
+
+def test_tiles_add_in_the_order_that_a_precision_says() -> None:
+    losses = {}
+    rng = np.random.default_rng(6)
+    batch = rng.normal(size=(16, 64)).astype(np.float32)
+    params = {"w": rng.normal(size=(64, 8)).astype(np.float32)}
+
+    def loss(own: Any, x: Any) -> Any:
+        return ((x @ own["w"]) ** 2).mean()
+
+    for engine in ("tiles", "direct"):
+        for spec in ("fp16.16/nearest", "fp16.16/nearest/group=4/splits=2"):
+            loop = TrainLoop(loss, params, batch, optimizer=Sgd(0.1), precision=spec, engine=engine)
+            losses[engine, spec] = loop.run(lambda step: batch, 5).tolist()
+    assert losses["tiles", "fp16.16/nearest"] == losses["direct", "fp16.16/nearest"]
+    assert losses["tiles", spec] == losses["direct", spec] != losses["direct", "fp16.16/nearest"]
+    with pytest.raises(UnsupportedByTarget, match="no aligned adder"):
+        TrainLoop(loss, params, batch, optimizer=Sgd(0.1), precision="fp32.32/adder=aligned24")
