@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ipu_core.compile.machine import Machine
     from ipu_core.compile.planning import plan
     from ipu_core.diagnose.blame import Blame, Sensitivity, blame, cheapest, sensitivity
+    from ipu_core.diagnose.diverge import Divergence, diverge
     from ipu_core.diagnose.watch import Record, Watch
     from ipu_core.engine import Engine, Profile
     from ipu_core.errors import (
@@ -114,6 +115,7 @@ __all__ = [
     "Copy",
     "DataRace",
     "DataStream",
+    "Divergence",
     "EarlyStop",
     "Engine",
     "Epochs",
@@ -186,6 +188,7 @@ __all__ = [
     "cheapest",
     "compare",
     "custom_gradient",
+    "diverge",
     "emulate",
     "errors",
     "evaluate",
@@ -264,6 +267,7 @@ _find = lazy_names(
         "train.options": "Execution Training",
         "train.predictor": "Predictor",
         "train.loss_scale": "LossScale",
+        "diagnose.diverge": "Divergence diverge",
         "diagnose.watch": "Record Watch",
     },
 )

@@ -255,6 +255,8 @@ HEAVY: Calls = {
         "axes": d.one_of(({"weights": "e8m3 ... e8m2"}, {"lr": [0.1]}, {"group": [4]}, {"rounding": "odd"})),
         "search": d.one_of(("grid", "each", "bisect")), "engine": "direct"}),
     "blame": (_soon(ipu_core.blame), _few),
+    "diverge": (ipu_core.diverge, lambda d: {
+        "loop_a": loop(), "loop_b": loop(), "batches": [batch_of(2)] * d.integer(0, 2)}),
     "sensitivity": (_soon(ipu_core.sensitivity), lambda d: {**_few(d), "by": d.one_of(("layer", "cause"))}),
     "cheapest": (_soon(ipu_core.cheapest), lambda d: {**_few(d), "choices": ["fp16.16/nearest", "fp32.32"]}),
     "from_jax": (ipu_core.from_jax, lambda d: {

@@ -30,6 +30,9 @@ BOXES = [
         Rounding("nearest_away"),
         Operands(as_format("tfloat32"), Rounding("toward_zero")),
     ),
+    Arithmetic(
+        Accumulation(10, adder="aligned", aligned_bits=9), Rounding("toward_zero"), Operands(as_format("tf32")), 390
+    ),
     Arithmetic(Accumulation(None, 7, adder="pairwise"), operands=Operands(as_format("bfloat16"))),
     Arithmetic(Accumulation(8, 20, 2, "bfloat16", adder="sequential"), Rounding("up", flush=True)),
 ]
@@ -149,7 +152,7 @@ def test_what_is_named_is_a_precision_with_the_same_products(box: Arithmetic) ->
 
 def test_what_no_precision_says_is_refused() -> None:
     one_stage = Arithmetic(Accumulation(8, 20, 1, "bfloat16"))
-    for box, says in ((BOXES[4], "all of a part"), (one_stage, "1 stages")):
+    for box, says in ((BOXES[5], "all of a part"), (one_stage, "1 stages")):
         with pytest.raises(ValueError, match=says):
             Precision.parse(lp.identify(box, trials=100))
 
