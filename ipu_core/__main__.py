@@ -1,4 +1,4 @@
-"""The command line: python -m ipu_core study | train | profile | blame | reproduce | demo, installed as ipu-core."""
+"""The command line: python -m ipu_core COMMAND, installed as ipu-core; the commands are those of `COMMANDS`."""
 
 import argparse
 import codecs
@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ipu_core import interruption, reproduce, study
+from ipu_core import interruption, own, reproduce, study
 from ipu_core.chip.target import CHIPS, Target
 from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import live, typed
 from ipu_core.study.executors import connected
+from ipu_core.study.models.named import is_own
 from ipu_core.study.models.size import Size
 from ipu_core.study.settings import (
     MODELS,
@@ -42,6 +43,10 @@ from lowprec import streams
 if TYPE_CHECKING:
     from ipu_core.study.results import Study
 
+COMMANDS = "study|sweep|train|profile|blame|reproduce|demo"
+NUMBERS = ("lr", "group", "micro_batches", "loss_scale")
+"""Axes of a sweep whose values are numbers."""
+SEARCHES = ("grid", "each", "random", "bisect")
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
@@ -86,7 +91,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt as error:
         goes_on = "finished points are kept, the same command goes on from here"
-        kept = f"; {goes_on}" if given.command in ("study", "train") else ""
+        kept = f"; {goes_on}" if given.command in ("study", "sweep", "train") else ""
         with contextlib.suppress(OSError):  # the terminal may be what is gone
             print(f"\n{interruption.WORDS[interruption.number_of(error)]}{kept}", file=sys.stderr)
         return interruption.exit_code(error)
@@ -120,7 +125,9 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|blame|reproduce|demo")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="study|sweep|train|profile|blame|reproduce|demo"
+    )
     many = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     many.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     many.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
@@ -128,6 +135,22 @@ def _parser() -> argparse.ArgumentParser:
     many.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
     _training(many)
     _output(many, "results/study")
+    over = _command(
+        commands, "sweep", _sweep, "train over axes of formats, roundings, rates; table, picture, resumable"
+    )
+    over.add_argument(
+        "--axis", nargs="+", action="append", default=[], metavar=("NAME", "VALUE"),
+        help="what is varied and its values and ranges, as in --axis weights 'e8m10 ... e8m1' e5m2; several times",
+    )  # fmt: skip
+    over.add_argument("--base", default="fp32.32", help="the precision that values are set on top of (fp32.32)")
+    over.add_argument("--search", default="each", help=_help("each", SEARCHES))
+    over.add_argument("--points", type=typed.count, help="of --search random")
+    over.add_argument("--within", type=float, default=0.02, help="of the base, for --search bisect (default 0.02)")
+    over.add_argument("--by", default="final_loss", help="what decides: final_loss or a measure (default final_loss)")
+    over.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
+    _training(over)
+    over.add_argument("--out", type=typed.folder, default=Path("results/sweep"), help="default results/sweep")
+    over.add_argument("--threads", type=typed.count, default=1, help="of lowprec's loops (default 1)")
     train = _command(commands, "train", _train, "train in one precision and keep the parameters")
     train.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     train.add_argument("--seed", type=int, default=0, help="default 0")
@@ -162,7 +185,11 @@ def _parser() -> argparse.ArgumentParser:
 def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], words: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
     parser.set_defaults(run=run)
-    parser.add_argument("name", nargs="?", metavar="MODEL", help=_help(DEFAULT.model, MODELS))
+    parser.add_argument(
+        "name", nargs="?", metavar="MODEL",
+        help=f"{_help(DEFAULT.model, MODELS)}; or FILE.py:NAME, a function that gives (loss, params, batches), or "
+        "torch:FILE.py:NAME, one that gives (module, loader, loss)",
+    )  # fmt: skip
     parser.add_argument("--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test")
     parser.add_argument("--model", help="the model, where it is not named first")
     parser.add_argument("--text", metavar="PATH", help="lm: a file or folder (default: the standard library's sources)")
@@ -239,7 +266,10 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
     model = given.name or given.model or DEFAULT.model
     if given.model not in (None, model):
         raise ValueError(f"two models are named, {given.name} and {given.model}: give one")
-    check_name("model", model, MODELS)
+    if is_own(model):
+        _refuse_of_models(given, model)
+    else:
+        check_name("model", model, MODELS)
     names = ("steps", "batch", "lr", "optimizer", "text")
     said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     sizes = {name: getattr(given, name) for name in ("width", "heads", "context") if getattr(given, name) is not None}
@@ -265,6 +295,15 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         # what was typed before what is usual for the model
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
+
+
+def _refuse_of_models(given: argparse.Namespace, model: str) -> None:
+    """Refuses options that say what a model in a file says itself."""
+    of_models = {name: getattr(given, name) for name in ("layers", "width", "heads", "context", "text", "batch")}
+    said = [name for name, value in of_models.items() if value is not None]
+    said += ["data"] * (given.data != DEFAULT.data) + ["unit-scaled"] * given.unit_scaled + ["mup"] * given.mup
+    if said:
+        raise ValueError(f"--{said[0]} is for {', '.join(MODELS)}: {model} says its model and data itself")
 
 
 def _engine(given: argparse.Namespace, precisions: Sequence[str]) -> str:
@@ -302,6 +341,23 @@ def _study(given: argparse.Namespace) -> int:
         return _kept(given, settings, precisions, range(given.seeds), workers=given.workers, executor=executor)
 
 
+def _sweep(given: argparse.Namespace) -> int:
+    axes: dict[str, list[Any]] = {}
+    for name, *values in given.axis:
+        axes.setdefault(name, []).extend(typed.number(value) if name in NUMBERS else value for value in values)
+    if not axes or not all(axes.values()):
+        raise ValueError("a sweep is over axes: --axis weights 'e8m10 ... e8m1' --axis lr 0.1 0.01")
+    settings = _settings(given, study.command.swept(axes, given.base))
+    made = study.command.sweep_of(
+        settings, axes, given.out, own.models.load, base=given.base, search=given.search, points=given.points,
+        by=given.by, within=given.within, seeds=given.seeds, threads=given.threads,
+    )  # fmt: skip
+    for point, error in made.failures.items():
+        print(f"{point} failed: {error}", file=sys.stderr)
+    print(f"written to {given.out}")
+    return 2 if made.failures else 0
+
+
 def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     return _kept(given, _settings(given, [precision]), (precision,), [given.seed], workers=1, keep_parameters=True)
@@ -315,7 +371,7 @@ def _kept(
     with live.begun(settings.steps, points) as view:
         made, folder = study.command.study(
             settings, precisions, tuple(seeds), given.out, threads=given.threads, force=given.force, watch=given.watch,
-            view=view, **more,
+            view=view, load=own.models.load, **more,
         )  # fmt: skip
     return _finish(made, folder)
 
@@ -325,7 +381,7 @@ def _profile(given: argparse.Namespace) -> int:
         study.command.compare_profiles(tuple(given.compare), given.out)
         return 0
     precision = parse_one_precision(given.precision)
-    study.command.profile(_settings(given, [precision]), precision, given.out)
+    study.command.profile(_settings(given, [precision]), precision, given.out, own.models.load)
     return 0
 
 
@@ -334,7 +390,9 @@ def _blame(given: argparse.Namespace) -> int:
     limits = {name: value for name in ("tolerance", "budget") if (value := getattr(given, name)) is not None}
     if given.by is not None and limits:
         raise ValueError(f"--{next(iter(limits))} is not for --by {given.by}, which does two runs for each {given.by}")
-    study.command.explain(_settings(given, [precision]), precision, given.seed, given.by, given.out, **limits)
+    study.command.explain(
+        _settings(given, [precision]), precision, given.seed, given.by, given.out, own.models.load, **limits
+    )
     return 0
 
 

@@ -68,9 +68,10 @@ if TYPE_CHECKING:
     from lowprec.explanation import Explanation, explain
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.gradients import quantize
-    from lowprec.identification.comparison import Counterexample, conformance
+    from lowprec.identification.comparison import conformance
     from lowprec.identification.golden import golden_vectors
-    from lowprec.identification.identify import Identified, identify
+    from lowprec.identification.identified import Counterexample, Identified
+    from lowprec.identification.identify import identify
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.rotations import hadamard
@@ -184,9 +185,10 @@ _find = lazy_names(
         "scaling.blocks": "BlockArray to_blocks",
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
-        "identification.comparison": "Counterexample conformance",
+        "identification.comparison": "conformance",
+        "identification.identified": "Counterexample Identified",
         "identification.golden": "golden_vectors",
-        "identification.identify": "Identified identify",
+        "identification.identify": "identify",
         "explanation": "Explanation explain",
         "values.block_format": "BlockFormat block_formats",
         "values.format_info": "finfo",

@@ -57,7 +57,9 @@ FLOORS = {
     "study": Floor(("ipu_core.study",), ("diagnose", "report")),
     "reproduce": Floor(("ipu_core.reproduce",), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
-    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("reproduce", "frontends")),  # gathers names
+    "command line": Floor(
+        ("ipu_core.__main__", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")
+    ),  # gathers names
 }
 
 

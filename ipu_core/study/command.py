@@ -3,9 +3,9 @@
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ipu_core.ir.bodies import equations_of
 from ipu_core.report.html import comparison_to_html, to_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import to_chrome
+from ipu_core.study.axes import axes_of, one_by_one, setting
 from ipu_core.study.compare import compare
 from ipu_core.study.drive import REPORT, Job, drive
 from ipu_core.study.files import check_writable, write_text, writing
@@ -26,12 +27,15 @@ from ipu_core.study.point import Problem, Recipe, check_size, make_loop, run_poi
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import Point, Settings
+from ipu_core.study.sweep import sweep
+from ipu_core.study.swept import Sweep
 from ipu_core.study.tasks import Task
 from ipu_core.train.data import dataset
 from ipu_core.train.optim import Sgd
 from ipu_core.train.table import Table
 from lowprec import explain as explained
 
+Load = Callable[[Settings], models.Task]
 PROFILE = ("profile.json", "profile.html", "trace.json")
 COMPARISON = "comparison.html"
 WEIGHT, UPDATE = 0.5, 0.0001  # of the demonstration
@@ -54,6 +58,7 @@ def study(
     executor: Executor | None = None,
     watch: int | None = None,
     view: View | None = None,
+    load: Load = models.load,
 ) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
@@ -74,6 +79,7 @@ def study(
         watch: Every how many steps the values of each point are looked at, into a file of the folder named after it; a
             point that is finished but lacks a whole file is trained again, as for its parameters. None: never.
         view: Shows what happens, where it has begun to; None: one that fits.
+        load: Finds the data and the model that settings name.
 
     Returns:
         The study, and the folder it was kept in.
@@ -82,12 +88,12 @@ def study(
         ValueError: bad data, layers or folder; nothing has been trained then.
         OutOfTileMemory: a precision does not fit the target; nothing has been trained then.
     """
-    task = models.load(settings)
+    task = load(settings)
     problem, what = models.problem(settings, task), settings.record(task)
     # Absolute paths in the work: a worker may have another working directory.
     job = Job(
         title=models.title(settings, task), problem=problem, recipe=recipe(settings, problem), what=what,
-        work=functools.partial(run_task, settings.at_absolute_paths()), precisions=precisions, seeds=seeds,
+        work=functools.partial(run_task, settings.at_absolute_paths(), load=load), precisions=precisions, seeds=seeds,
         data=what["data_digest"],
     )  # fmt: skip
     looks, say = None if watch is None else Watch(watch), functools.partial(print, flush=True)
@@ -112,32 +118,83 @@ def _print_worst(made: Study, points: Sequence[Point]) -> None:
             print(f"\n{record.table(title=f'worst values of {point}')}")
 
 
-def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Batches:
+    """The batches of a problem as a sweep takes them, which count by the data that they are of."""
+
+    by_seed: Callable[[int], Callable[[int], Any]]
+    record: Mapping[str, Any]
+
+    def __call__(self, seed: int, step: int) -> Any:
+        return self.by_seed(seed)(step)
+
+    def description(self) -> Mapping[str, Any]:
+        """What tells them from others."""
+        return self.record
+
+
+def sweep_of(
+    settings: Settings, axes: Mapping[str, Sequence[Any]], folder: Path, load: Load = models.load, **search: Any
+) -> Sweep:
+    """Runs what is missing of a sweep in `folder`, and prints its table.
+
+    Args:
+        settings: What is trained; its engine is for every point.
+        axes: Name -> values and ranges.
+        folder: Results are kept here, each as soon as its point is finished, and sweep.csv and sweep.png.
+        load: As of `study`.
+        search: base, seeds, search, points, within, by, threads, as `sweep` takes them.
+
+    Raises:
+        ValueError: what `sweep` refuses.
+    """
+    task = load(settings)
+    problem = models.problem(settings, task)
+    how = recipe(settings, problem)
+    batches = _Batches(functools.lru_cache(problem.batches), settings.record(task))
+    check_writable(folder, ["sweep.csv", "sweep.png"])
+    made = sweep(
+        problem.loss, problem.params, batches, axes, steps=settings.steps, evaluate=problem.evaluate,
+        training=how.training, execution=how.execution, model_state=problem.state, folder=folder,
+        title=models.title(settings, task), **search,
+    )  # fmt: skip
+    print(made)
+    return made
+
+
+def swept(axes: Mapping[str, Sequence[Any]], base: str) -> list[str]:
+    """The precisions of each value alone on top of a base, which is the first."""
+    every = axes_of(axes)
+    return [base, *(setting(base, every, values).precision for values in one_by_one(every))]
+
+
+def run_task(settings: Settings, task: Task, report: Report, load: Load = models.load) -> dict[str, Any]:
     """Trains one point, in a worker process.
 
     Raises:
         ValueError: this process has another version of lowprec or other data than the study.
     """
-    loaded = models.load(settings)
+    loaded = load(settings)
     task.check(loaded.digest())
     problem = models.problem(settings, loaded)
     return run_point(problem, recipe(settings, problem), task, report)
 
 
-def profile(settings: Settings, precision: str, folder: Path | None) -> None:
+def profile(settings: Settings, precision: str, folder: Path | None, load: Load = models.load) -> None:
     """Prints the plan of one training step and its account on the modelled machine.
 
     Args:
         settings: What is trained and where; the engine is always the tiles.
         precision: Its name.
         folder: Where to write profile.json, profile.html and trace.json (for Perfetto); None: nowhere.
+        load: As of `study`.
 
     Raises:
         ValueError: the folder cannot be written.
     """
     if folder is not None:
         check_writable(folder, PROFILE)
-    task = models.load(settings)
+    task = load(settings)
     # The direct engine has no account to show.
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
@@ -190,8 +247,9 @@ def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
 
 
 def explain(
-    settings: Settings, precision: str, seed: int, by: str | None, folder: Path | None, **limits: float
-) -> None:
+    settings: Settings, precision: str, seed: int, by: str | None, folder: Path | None, load: Load = models.load,
+    **limits: float,
+) -> None:  # fmt: skip
     """Prints why a training in this precision learns less than in float32 (see `blame`), on the direct engine.
 
     Args:
@@ -200,6 +258,7 @@ def explain(
         seed: Of the run.
         by: "layer" or "cause": print what each costs (see `sensitivity`) instead; None: no.
         folder: Where to write it too, as blame.txt; None: nowhere. A study in that folder shows it on its page.
+        load: As of `study`.
         limits: tolerance and budget, as `blame` takes them; `sensitivity` has none.
 
     Raises:
@@ -209,7 +268,7 @@ def explain(
         check_writable(folder, [REPORT])
     # Every trial is in another precision, which tiles would plan anew, and their own random bits never come again.
     settings = replace(settings, engine="direct", random="philox")
-    task = models.load(settings)
+    task = load(settings)
     problem = models.problem(settings, task)
     loop = make_loop(problem, recipe(settings, problem), Point(precision, seed))
     batches = problem.batches(seed)

@@ -121,7 +121,7 @@ def compare(
     looks = _looks(watch)
     given = batches if callable(batches) else listed(batches)
     make, state = (value if callable(value) else partial(_same, value) for value in (params, model_state))
-    problem = Problem(loss, make, _by_seed(given), evaluate, state=None if model_state is None else state)
+    problem = Problem(loss, make, by_seed(given), evaluate, state=None if model_state is None else state)
     recipe = Recipe(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate}
     functions |= {} if model_state is None else {"model_state": model_state}
@@ -225,11 +225,17 @@ def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any
     """The step of a comparison before a precision is applied; arguments as of `compare`."""
     make, carried = (value if callable(value) else partial(_same, value) for value in (params, state))
     given = batches if callable(batches) else listed(batches)
-    problem = Problem(loss, make, _by_seed(given), state=None if state is None else carried)
+    problem = Problem(loss, make, by_seed(given), state=None if state is None else carried)
     return ideal_step(problem, training)
 
 
-def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
+def by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
+    """Batches as a `Problem` has them: of a list in an order drawn from the seed for each pass.
+
+    Raises:
+        TypeError: a function of other arguments than (seed, step).
+        ValueError: no batches, or such as are not alike.
+    """
     if callable(batches):
         if not takes_arguments(batches, 2):
             raise TypeError("batches is a function (seed, step) -> batch, of two arguments, or a list of batches")

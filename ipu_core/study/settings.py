@@ -12,6 +12,7 @@ from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import typed
+from ipu_core.study.models.named import Own, absolute, is_own
 from ipu_core.study.models.size import Size
 from ipu_core.study.models.unit_scaled import UnitScaling
 from ipu_core.study.typed import PRECISIONS, check_name
@@ -52,7 +53,7 @@ class Settings:
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
-            with batch norm) or "lm" (a transformer over bytes).
+            with batch norm) or "lm" (a transformer over bytes); or FILE:NAME or torch:FILE:NAME, a function in a file.
         micro_batches, loss_scale, random: As a `Training` takes them.
         streamed, overlap, recompute: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
@@ -91,8 +92,9 @@ class Settings:
         # The rate is fed in float32: a smaller one would be 0.
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
-        check_name("model", self.model, MODELS)
-        if self.batch % self.micro_batches:
+        if not is_own(self.model):
+            check_name("model", self.model, MODELS)
+        if not is_own(self.model) and self.batch % self.micro_batches:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
         self._values()
 
@@ -128,7 +130,10 @@ class Settings:
     def at_absolute_paths(self) -> Self:
         """The same, found from any working directory."""
         data = str(Path(self.data).absolute()) if self.data.endswith(".npz") else self.data
-        return replace(self, data=data, text=None if self.text is None else str(Path(self.text).absolute()))
+        model = absolute(self.model) if is_own(self.model) else self.model
+        return replace(
+            self, model=model, data=data, text=None if self.text is None else str(Path(self.text).absolute())
+        )
 
     def widths(self, data: Dataset) -> tuple[int, ...]:
         """The layer widths for this data.
@@ -147,11 +152,13 @@ class Settings:
             )
         return self.layers
 
-    def record(self, data: Dataset | Text) -> dict[str, Any]:
+    def record(self, data: Dataset | Text | Own) -> dict[str, Any]:
         """Model, data and batch size as JSON values: these and the recipe must agree for a study to be resumed.
 
         Data count by name and contents, wherever their file lies.
         """
+        if isinstance(data, Own):
+            return {"model": data.name, "data": data.name, "data_digest": data.digest()}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
         said = {"model": self.model, "batch": self.batch, **scaled}

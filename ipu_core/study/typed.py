@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +34,14 @@ def check_name(kind: str, name: str, valid: Iterable[str]) -> None:
     names = tuple(valid)
     if name not in names:
         raise ValueError(f"unknown {kind} {name!r}: choose {', '.join(names[:-1])} or {names[-1]}")
+
+
+def number(text: str) -> float | int | str:
+    """A whole number, a number, or the text, which a sweep then refuses or takes as a word."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
 
 
 def optimizer(

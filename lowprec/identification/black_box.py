@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from lowprec.checks import shown
 from lowprec.foreign import library_of
+from lowprec.identification.identified import Kind
 from lowprec.identification.probes import Probe
 from lowprec.types import Array
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32, format_of_dtype
 
-Kind = Literal["product", "sum"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 

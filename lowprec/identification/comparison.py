@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lowprec.checks import expect, integer
 from lowprec.identification.arithmetic import Arithmetic, Operands
-from lowprec.identification.black_box import BlackBox, Kind, differing
+from lowprec.identification.black_box import BlackBox, differing
+from lowprec.identification.identified import Counterexample, Kind
 from lowprec.identification.probes import Probe, edges, sums
 from lowprec.processor import in_default_state
-from lowprec.types import Array
 from lowprec.values.accumulation import Accumulation
 from lowprec.values.formats import FormatLike, as_format
 from lowprec.values.rounding import NEAREST_EVEN, Rounding
 
 BLOCK = 1024
 """Rows of one call."""
-
-
-@dataclass(frozen=True, eq=False)
-class Counterexample:
-    """One element where a black box differs.
-
-    Attributes:
-        a, b: its terms, two float32 vectors (of a sum b is ones).
-        given: what the black box gave.
-        wanted: what the Accumulation gives.
-    """
-
-    a: Array
-    b: Array
-    given: float
-    wanted: float
-
-    def __str__(self) -> str:
-        return f"of {len(self.a)} terms the black box gives {self.given!r}, the Accumulation {self.wanted!r}"
 
 
 @in_default_state

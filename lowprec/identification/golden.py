@@ -9,7 +9,7 @@ import numpy as np
 
 from lowprec.checks import expect_path, integer
 from lowprec.identification.arithmetic import Arithmetic, Operands
-from lowprec.identification.identify import Identified
+from lowprec.identification.identified import Identified
 from lowprec.identification.probes import four_terms, long_sums, powers
 from lowprec.processor import in_default_state
 from lowprec.rounding import encode

@@ -1,7 +1,8 @@
 """The models that the command line trains, by name, and the data that each is trained on."""
 
 from ipu_core.chip.target import Target
-from ipu_core.study.models import cnn, lm, mlp, resnet
+from ipu_core.study.models import cnn, lm, mlp, own, resnet
+from ipu_core.study.models.named import Own, is_own
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
 from ipu_core.train.data import dataset as data
@@ -10,7 +11,7 @@ from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 
 CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
-Task = Dataset | Text
+Task = Dataset | Text | Own
 
 
 def load(settings: Settings) -> Task:
@@ -19,6 +20,8 @@ def load(settings: Settings) -> Task:
     Raises:
         ValueError: there are none, or they are not as the model takes them.
     """
+    if is_own(settings.model):
+        return own.load(settings.model)
     return data.load(settings.data) if settings.model in CLASSIFIERS else text.load(settings.text)
 
 
@@ -28,6 +31,8 @@ def problem(settings: Settings, task: Task) -> Problem:
     Raises:
         ValueError: the layers or the batch do not fit the data.
     """
+    if isinstance(task, Own):
+        return task.problem
     if isinstance(task, Text):
         return lm.problem(settings.language_model, task, settings.batch, settings.scaling, Target(settings.target))
     return CLASSIFIERS[settings.model](settings, task)
@@ -35,13 +40,16 @@ def problem(settings: Settings, task: Task) -> Problem:
 
 def title(settings: Settings, task: Task) -> str:
     """The data, the model and the training in words."""
+    schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
+    groups = "".join(f", {group}" for group in settings.groups)
+    training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}"
+    if isinstance(task, Own):
+        return f"{task.name}, {training}, {settings.steps} steps"
     if isinstance(task, Text):
         size = settings.language_model
         sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
     else:
         sizes = "-".join(map(str, settings.widths(task)))
     scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""
-    schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
-    groups = "".join(f", {group}" for group in settings.groups)
-    training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}, batch {settings.batch}"
-    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {settings.steps} steps"
+    model = f"{MODELS[settings.model]} {sizes}{scaled}"
+    return f"{task.name}, {model}, {training}, batch {settings.batch}, {settings.steps} steps"

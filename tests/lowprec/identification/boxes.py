@@ -9,7 +9,7 @@ import numpy as np
 from lowprec import Accumulation, Rounding, as_format
 from lowprec.identification.arithmetic import Arithmetic, Operands
 from lowprec.identification.black_box import differing
-from lowprec.identification.identify import Identified
+from lowprec.identification.identified import Identified
 from lowprec.identification.probes import long_sums, sums
 
 OPERANDS = ("float32", "tfloat32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
