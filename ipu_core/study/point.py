@@ -34,7 +34,8 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.step import step_block
 from ipu_core.train.units import in_units
-from lowprec import Key
+from lowprec import FloatFormat, Key
+from lowprec import float32 as FLOAT32
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
 RECORD = "record"
@@ -347,6 +348,17 @@ def _sampled(step: int, steps: int) -> bool:
     return step * count // steps != (step - 1) * count // steps
 
 
+def _saturated(loop: TrainLoop) -> float:
+    """Share of the weights that are the largest number of their format, which is narrower than float32."""
+    most = count = 0
+    for (name, values), var in zip(loop.arrays().items(), loop.block.inputs, strict=False):
+        fmt = var.type.format
+        if name.startswith("params") and isinstance(fmt, FloatFormat):
+            count += values.size
+            most += 0 if fmt.contains(FLOAT32) else int((np.abs(values.astype(np.float32)) >= fmt.max).sum())
+    return most / count if count else 0.0
+
+
 def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
     profile = loop.profile
     figures = () if profile is None else (profile.cycles, profile.microseconds, profile.memory.peak_bytes)
@@ -359,5 +371,6 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
         **skipped,
         **broken,
         **dict(zip(MACHINE, figures, strict=False)),  # of no machine none
+        "saturated_weights": _saturated(loop),
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
     }

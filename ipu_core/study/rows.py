@@ -27,6 +27,7 @@ def row(result: Mapping[str, Any]) -> Row:
         "steps": len(losses),
         "not_finite_step": result.get("not_finite_step"),
         "skipped_steps": len(result.get("skipped_steps", ())),
+        "saturated_weights": result.get("saturated_weights"),
         "lost_updates": result.get("lost_updates"),
         "update_kept": result.get("update_kept"),
         **machine,

@@ -13,7 +13,7 @@ MACHINE = ("cycles_per_step", "microseconds_per_step", "tile_memory")
 """What a result says of the modelled machine, and of no bit."""
 OWN = frozenset(MACHINE) | {
     "precision", "rounding", "seed", "skipped_steps", "not_finite_step", "accumulations", "lost_updates", "update_kept",
-    "lost_updates_by_step", "seconds", "losses", "study", "sha256",
+    "lost_updates_by_step", "seconds", "losses", "study", "sha256", "saturated_weights",
 }  # fmt: skip
 """What a result says beside its measures."""
 PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
@@ -34,6 +34,9 @@ class Summary(NamedTuple):
         final_loss: Mean training loss of the last twentieth of the steps.
         measures: What `evaluate` gave, by name.
         not_finite: A seed and the step of its first infinite or NaN loss, for each that had one.
+        skipped: A seed and how many of its steps the loss scale skipped, for each that skipped some.
+        diverged: Seeds whose final loss is above the mean of as many first ones.
+        saturated: Share of the weights that are the largest number of their format at the end.
         lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
         update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
         cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled, or the
@@ -46,6 +49,9 @@ class Summary(NamedTuple):
     final_loss: Spread
     measures: dict[str, Spread]
     not_finite: tuple[tuple[int, int], ...]
+    skipped: tuple[tuple[int, int], ...]
+    diverged: tuple[int, ...]
+    saturated: Spread
     lost_updates: Spread
     update_kept: Spread
     cycles_per_step: int | None
@@ -56,6 +62,13 @@ class Summary(NamedTuple):
 def final_loss(losses: Sequence[float]) -> float:
     """Mean of the last twentieth of the losses (at least one)."""
     return float(np.mean(losses[-max(1, len(losses) // TAIL) :]))
+
+
+def has_diverged(losses: Sequence[float]) -> bool:
+    """Whether the final loss is above the mean of as many first ones; of losses that are not finite that is said."""
+    count = max(1, len(losses) // TAIL)
+    first, last = float(np.mean(losses[:count])), final_loss(losses)
+    return len(losses) >= TAIL and math.isfinite(first) and math.isfinite(last) and last > first
 
 
 def spread(values: Iterable[float | None]) -> Spread:
@@ -108,6 +121,9 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
         spread(final_loss(result["losses"]) for result in group),
         {name: spread(measures(result).get(name) for result in group) for name in measure_names(group)},
         tuple((result["seed"], result["not_finite_step"]) for result in group if "not_finite_step" in result),
+        tuple((result["seed"], len(steps)) for result in group if (steps := result.get("skipped_steps"))),
+        tuple(result["seed"] for result in group if has_diverged(result["losses"])),
+        spread(result.get("saturated_weights") for result in group),
         spread(result.get("lost_updates") for result in group),
         spread(result.get("update_kept") for result in group),
         *(_common(group, figure) for figure in MACHINE),
@@ -142,7 +158,7 @@ def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = 
         "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells) or name in ("precision", "seeds")}
-    notes = [NOTE, *_not_finite(summaries)]
+    notes = [NOTE, *_not_finite(summaries), *_said(summaries)]
     if len(executions) > 1:
         notes += ["trained in several places, which changes no bit: figures of a machine stand where its seeds agree"]
         notes += [f"  {words}" for words in executions]
@@ -158,6 +174,25 @@ def _not_finite(summaries: Sequence[Summary]) -> list[str]:
         for s in summaries
         if s.not_finite
     ]
+
+
+def _said(summaries: Sequence[Summary]) -> list[str]:
+    """What the columns do not show of a row: steps that were skipped, losses that rose, weights at their largest."""
+    told = []
+    for s in summaries:
+        if s.skipped:
+            seeds = ", ".join(f"{count} of seed {seed}" for seed, count in s.skipped)
+            told.append(f"{s.precision}: steps without an update (overflow under the loss scale): {seeds}")
+        if s.diverged:
+            seeds = ", ".join(map(str, s.diverged))
+            told.append(f"{s.precision}: the loss rose, from the first steps to the last (seed {seeds})")
+        if s.saturated.mean > 0:
+            told.append(
+                f"{s.precision}: {100 * s.saturated.mean:.2g} % of the weights are their format's largest number"
+            )
+    if len({s.final_loss.mean for s in summaries}) > 1:
+        told.append("one learning rate for all rows: one that needs its own shows here as worse")
+    return told
 
 
 def measure_in_words(name: str, value: Spread | None) -> str:

@@ -22,7 +22,7 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.data.batches import Batches, Run
+from ipu_core.train.data.batches import Batches, Run, check_enough
 from ipu_core.train.describe import Reports
 from ipu_core.train.fullest import unsaved
 from ipu_core.train.keywords import LoopOptions, takes
@@ -208,17 +208,18 @@ class TrainLoop(Reports):
         Args:
             batches: A function from the step's number to its batch; the batches in order, such as a list; or `Epochs`,
                 passes over them without end, or `Samples` of a data set.
-            steps: How many; fewer are done where the batches in order end before.
+            steps: How many; fewer are done where an iterator ends before. A list that is too short is refused.
             callbacks: Called after each step with the loop and the step's loss, in order: `Evaluate`, `EarlyStop`,
                 `Checkpoint`, or any function. Where one gives something true the run ends. Those with `state` and
                 `restore` are part of checkpoints.
 
         Raises:
-            ValueError: a number of steps below 0; a batch that `train` refuses; batches or callbacks with which the
-                checkpoint's run cannot go on.
+            ValueError: a number of steps below 0, or above that of a list's batches; a batch that `train` refuses;
+                batches or callbacks with which the checkpoint's run cannot go on.
             TypeError: batches that are none of these.
         """
         check_integer("steps", steps)
+        check_enough(batches, steps)
         stepper, most = self._stepper, self.execution.steps_per_call
         run = Run(batches, callbacks, self.step, self._kept(), most)
         self._run, self._resumed = run, None  # not before: one that is refused may be begun again

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -107,6 +107,20 @@ class Samples:
 
 
 Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
+
+
+def check_enough(batches: Any, steps: int) -> None:
+    """Refuses a list that ends before the steps do, before any is done.
+
+    Raises:
+        ValueError: a list, or something else with a length, of fewer batches.
+    """
+    if callable(batches) or isinstance(batches, Epochs) or not isinstance(batches, Sized) or len(batches) >= steps:
+        return
+    raise ValueError(
+        f"{steps} steps take {steps} batches, and there are {len(batches)}: give Epochs(batches), which passes over "
+        f"them again and again, a function of the step's number, or steps={len(batches)}"
+    )
 
 
 class Feed:

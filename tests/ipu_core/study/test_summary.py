@@ -112,4 +112,21 @@ def test_a_table_fits_80_columns() -> None:
 
 def test_a_loss_that_is_not_finite_is_said_below_the_table() -> None:
     made = table(summarise([result("a", 3, math.inf, not_finite_step=7), result("b", 0, 1.0)], ["a", "b"]), "")
-    assert str(made).splitlines()[-1] == "a: a loss that is not finite from step 7 of seed 3"
+    assert "a: a loss that is not finite from step 7 of seed 3" in str(made).splitlines()
+
+
+def test_what_became_of_a_row_is_said_below_the_table() -> None:
+    rising, falling = [1.0] * 20 + [2.0] * 20, [2.0] * 20 + [1.0] * 20
+    rows = [
+        result("a", 0, 1.0) | {"losses": rising, "skipped_steps": [3, 4], "saturated_weights": 0.25},
+        result("a", 1, 1.0) | {"losses": falling, "skipped_steps": [], "saturated_weights": 0.0},
+        result("b", 0, 1.0) | {"losses": falling, "saturated_weights": 0.0},
+    ]
+    told = str(table(summarise(rows, ["a", "b"]), "")).splitlines()
+    assert "a: steps without an update (overflow under the loss scale): 2 of seed 0" in told
+    assert "a: the loss rose, from the first steps to the last (seed 0)" in told
+    assert "a: 12 % of the weights are their format's largest number" in told
+    assert "one learning rate for all rows: one that needs its own shows here as worse" in told
+    assert not any(line.startswith("b:") for line in told)
+    alone = str(table(summarise(rows[2:], ["b"]), ""))
+    assert "learning rate" not in alone

@@ -68,7 +68,7 @@ def test_one_pass_after_another_goes_on_too(tmp_path: Path) -> None:
     """The usual way to write it: a run for each pass, which ends with the batches."""
     path, whole = tmp_path / "run.npz", loop()
     for _ in range(3):
-        whole.run(LIST, 1000)
+        whole.run(LIST, 7)
     first = loop()
     for _ in range(2):
         first.run(LIST, 7 if first.step < 7 else 4, callbacks=[Checkpoint(path, every=3)])
@@ -76,7 +76,7 @@ def test_one_pass_after_another_goes_on_too(tmp_path: Path) -> None:
     made.load(path)
     assert made.step == 9
     for _ in range(made.step // 7, 3):
-        made.run(LIST, 1000)
+        made.run(LIST, 7)
     assert made.step == 21
     assert bits(made) == bits(whole)
 
@@ -102,7 +102,7 @@ def interrupted(path: Path, source: Any, **more: Any) -> None:
 
     made = loop(**more)
     with pytest.raises(ZeroDivisionError):
-        made.run(source, 20, callbacks=[fail])
+        made.run(source, 7, callbacks=[fail])
     made.save(path)
 
 

@@ -383,4 +383,8 @@ def test_a_run_needs_batches_and_a_number_of_steps() -> None:
             loop().run(batches, steps)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="batches must be a function of the step's number, or batches in order"):
         loop().run(3, 3)  # type: ignore[arg-type]
-    assert loop().run([batches(0)], 3).shape == (1,)
+    assert loop().run(iter([batches(0)]), 3).shape == (1,)
+    made = loop()
+    with pytest.raises(ValueError, match=r"3 steps take 3 batches, and there are 1: give Epochs\(batches\)"):
+        made.run([batches(0)], 3)
+    assert made.step == 0
