@@ -18,7 +18,8 @@ kept axes before the last summed one, the summed axes and the kept axes after it
 In stochastic mode the step of element i (C order of that view; of x itself where one axis or all are summed) takes the
 random bits that `lowprec.round` gives index i, and Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take
 key.fold_in(1) and their own index, as (row, run, column); level l = 1, 2, ... of the pairs key.fold_in(l) and the index
-of the pair, as (row, pair, column); the last operation of `mean` and `norm` key.fold_in(2^32) and the result's index.
+of the pair, as (row, pair, column); the last operation of `mean` and `norm`, and the rounding to `out_format`,
+key.fold_in(2^32) and the result's index.
 
 `offset` is added to the index of every element, as in `lowprec.round`: x[i : i + n] summed over later axes, with the
 offset i * x[0].size, gives the same bits as that slice of the whole. The indices of runs, pairs and results are then
@@ -44,7 +45,7 @@ from lowprec.rounding import astype, round
 from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, SumOrder, checked_sum
 from lowprec.types import Array
 from lowprec.values.axes import Axis, fold
-from lowprec.values.formats import FormatLike, float64, format_of_dtype
+from lowprec.values.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.values.keywords import RoundingKeywords, RoundingLike
 from lowprec.values.operands import operand_format
 from lowprec.values.outputs import into
@@ -94,6 +95,8 @@ def sum(
     key: KeyLike | None = None,
     keepdims: bool = False,
     offset: int = 0,
+    accumulate: FormatLike | None = None,
+    out_format: FormatLike | None = None,
     out: Array | None = None,
     **options: Unpack[RoundingKeywords],
 ) -> Any:
@@ -112,20 +115,25 @@ def sum(
         keepdims: keep the axes with length 1.
         offset: index of x's first element among the random bits (see the module); for the blocked and pairwise orders,
             means and norms a multiple of a row's elements, which is what one index before the summed axes holds.
+        accumulate: `fmt` by the name that `lowprec.matmul` has for it.
+        out_format: the result is rounded to it once more, as `rounding` says; None: it has the partial sums' format.
         out: where to put the result, of its dtype and shape.
         options: random_bits (up to 28 in float32), overflow, infinite_input and flush, as of `lowprec.round`.
 
     Returns:
-        An array of fmt's storage dtype (values in float32 or float64 where it has none); a scalar for one sum. No terms
-        give +0.
+        An array of the storage dtype of fmt, or of out_format (values in float32 or float64 where it has none); a
+        scalar for one sum. No terms give +0.
 
     Raises:
-        TypeError: other dtypes.
+        TypeError: other dtypes; fmt and accumulate both.
         ValueError: unknown names, an axis that x does not have or one named twice, stochastic without a key, a format
             without sign or zero, or a NaN into a format without NaN.
     """
     view, shape = _around(_terms(x), axis, keepdims)
+    fmt = fmt if accumulate is None else _partials(fmt, accumulate)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    if out_format is not None:
+        return _stored(task, view, _total(task, view, None), shape, out_format, out)
     return _shaped(task.plan, _total(task, view, None), shape, out)
 
 
@@ -174,6 +182,8 @@ def dot(
     key: KeyLike | None = None,
     keepdims: bool = False,
     offset: int = 0,
+    accumulate: FormatLike | None = None,
+    out_format: FormatLike | None = None,
     out: Array | None = None,
     **options: Unpack[RoundingKeywords],
 ) -> Any:
@@ -182,7 +192,10 @@ def dot(
     Products are exact; a sequential or blocked step rounds once, fl(s + a[k] * b[k]). There is no Kahan order.
     """
     left, right, shape = _factors(_terms(a), _terms(b), axis, keepdims)
+    fmt = fmt if accumulate is None else _partials(fmt, accumulate)
     task = checked_sum(fmt, rounding, order, block, key, offset, left.size, options)
+    if out_format is not None:
+        return _stored(task, left, _products(task, left, right), shape, out_format, out)
     return _shaped(task.plan, _products(task, left, right), shape, out)
 
 
@@ -342,6 +355,26 @@ def _rounded(task: OrderedSum, x: Array) -> Array:
     call, values = (astype, x) if fmt.dtype is not None else (round, wide(x, plan.values))
     rounded: Array = call(values, fmt, plan.rounding, key=task.key, offset=task.offset)
     return rounded
+
+
+def _partials(fmt: FormatLike, accumulate: FormatLike) -> FormatLike:
+    """The format of partial sums, by either name."""
+    if as_format(fmt) not in (float32, as_format(accumulate)):
+        raise TypeError(f"fmt and accumulate are both the format of partial sums: {fmt!r} and {accumulate!r}")
+    return accumulate
+
+
+def _stored(
+    task: OrderedSum, view: Array, values: Array, shape: tuple[int, ...], out_format: FormatLike, out: Array | None
+) -> Any:
+    """Sums rounded once more, with the random bits of a last operation."""
+    fmt = as_format(out_format)
+    first = task.first(view.shape[1], view.shape[2], 1)
+    call = round if fmt.dtype is None else astype
+    stored = call(values.reshape(shape), fmt, task.plan.rounding, key=task.step_key(LAST), offset=first)
+    if out is None:
+        return stored
+    return load("cuda").shaped(stored, shape, out) if is_cupy(stored) else into(out, np.asarray(stored))
 
 
 def _shaped(plan: OrderedPlan, values: Array, shape: tuple[int, ...], out: Array | None) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, Self
 
@@ -123,6 +123,18 @@ def rate_of(rate: Rate, step: int) -> np.float32:
     return np.float32(given)
 
 
+ALIASES: Mapping[str, str] = {
+    "betas": "they are b1=0.9, b2=0.999",
+    "beta1": "it is b1",
+    "beta2": "it is b2",
+    "learning_rate": "it is lr",
+    "params": "a loop has the parameters, and updates them itself",
+    "amsgrad": "there is none",
+    "wd": "it is weight_decay",
+}
+"""Options of others' optimizers, and what they are here."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """The fields of every optimizer that are given by name.
@@ -140,6 +152,18 @@ class Common:
     clip_value: float | None = None
     clip_norm: float | None = None
     kahan: bool = False
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuses options that there are not, by what others call them too.
+
+        Raises:
+            TypeError: an unknown option.
+        """
+        there = [field.name for field in fields(cls)]
+        if unknown := [name for name in options if name not in there]:
+            meant = f": {ALIASES[unknown[0]]}" if unknown[0] in ALIASES else ""
+            raise TypeError(f"{cls.__name__} has no option {unknown[0]!r}{meant}; there are {', '.join(there)}")
+        return super().__new__(cls)
 
     def check_common(self, lr: Rate, exclude: Any) -> None:
         """Refuses fields of another kind or out of range."""

@@ -1,5 +1,7 @@
 """Options of the optimizers: groups, clipping, storage of moments, ratios of one; and 100 steps beside optax."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -286,3 +288,13 @@ def test_lars_by_its_formula(nesterov):
 
     made = Lars(momentum=0.8, trust=0.02, eps=1e-3, weight_decay=0.1, nesterov=nesterov)
     assert_close(run(made), plain(direction))
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [("betas", "b1=0.9, b2=0.999"), ("learning_rate", "it is lr"), ("foo", "there are groups, .* lr, ")],
+)
+def test_options_that_there_are_not_are_refused_in_words(option: str, says: str) -> None:
+    with pytest.raises(TypeError, match=f"Adam has no option '{option}'.*{says}"):
+        Adam(lr=0.1, **{option: (0.9, 0.99)})
+    assert copy.deepcopy(Adam(0.1, b1=0.5)) == pickle.loads(pickle.dumps(Adam(0.1, b1=0.5))) == Adam(0.1, b1=0.5)

@@ -369,3 +369,24 @@ def test_sums_to_nearest_agree_at_the_ends_of_both_ranges(fmt: str, overflow: st
     if lp.as_format(fmt).nan_code is not None:
         x[::9, ::7], x[3::20, 1::5] = np.inf, np.nan
         assert_backends_agree(lp.cumulative_sum, x, fmt, axis=1, overflow=overflow)
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "stochastic"])
+def test_names_of_matmul_say_the_partial_sums_and_the_result(rounding: Any) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 6, 200)).astype(np.float32)
+    key = lp.Key(5)
+    for call, operands in ((lp.sum, (x,)), (lp.dot, (x, y))):
+        plain = call(*operands, 1, "float16", rounding, key=key)
+        same(call(*operands, 1, accumulate="float16", rounding=rounding, key=key), plain)
+        narrow = call(*operands, 1, accumulate="float16", out_format="e5m2", rounding=rounding, key=key)
+        same(narrow, lp.astype(plain, "e5m2", rounding, key=key.fold_in(1 << 32)))
+        # A part of the rows, with its offset, has the bits of the whole.
+        part = call(*(each[2:] for each in operands), 1, accumulate="float16", out_format="e5m2", rounding=rounding,
+                    key=key, offset=400)  # fmt: skip
+        same(part, narrow[2:])
+        out = np.empty(6, narrow.dtype)
+        call(*operands, 1, accumulate="float16", out_format="e5m2", rounding=rounding, key=key, out=out)
+        same(out, narrow)
+    same(lp.sum(x, 1, out_format="e4m6"), lp.round(lp.sum(x, 1), "e4m6"))
+    with pytest.raises(TypeError, match="both the format of partial sums"):
+        lp.sum(x, fmt="float16", accumulate="bfloat16")
