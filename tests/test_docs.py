@@ -68,6 +68,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run([*command, "-d", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     assert (tmp_path / "how-to" / "fp8" / "index.html").exists()
+    # The tutorial shows what its snippets print and draw.
+    shown = {
+        path.name: (path / "index.html").read_text() for path in (tmp_path / "tutorial").iterdir() if path.is_dir()
+    }
+    assert {name for name, page in shown.items() if 'class="output' not in page} == {"10-studies"}
+    assert "are rounded up" in shown["02-random-bits"]
+    assert (tmp_path / "tutorial" / "08-comparing-1.png").exists()
 
 
 def test_the_table_of_precisions_is_the_code_s() -> None:
