@@ -126,6 +126,9 @@ MEANT = {
     "store_root": True,
     "scaling": OperandScaling(),
     "promote": 2,
+    "group": 2,
+    "splits": 3,
+    "adder": "pairwise",
     "rules": ("w:weights=bfloat16",),
     "unit_scaled": True,
     "everywhere": True,
@@ -157,6 +160,8 @@ def test_every_field_of_a_precision_changes_a_bit(name: str) -> None:
         assert name not in MEANT
         return
     needs: dict[str, Any] = {"rounding": {"operands": float16}, "promote": {"partials": float16}}
+    # Groups end where partial sums are rounded.
+    needs |= {"group": {"partials": float16}, "splits": {"group": 2}}
     needs["store_root"] = {"second_moment": bfloat16}
     needs |= {"everywhere": {"operands": float16}, "roundings": {"operands": float16}}
     plain = Precision("", **needs.get(name, {}))

@@ -184,7 +184,7 @@ def test_a_kill_loses_no_more_than_what_came_after_the_last_checkpoint(
     """Nothing that a point tells, and no failure, takes its checkpoint away; its result does."""
     seen = dict[str, list[bool]]()
 
-    def work(settings: object, task: command.Task, report: Any) -> dict[str, Any]:
+    def work(settings: object, task: command.Task, report: Any, load: object) -> dict[str, Any]:
         task.saved.write_text("hours of work")
         told = seen.setdefault(str(task), [])
         for payload in ({"step": 1, "loss": 1.0}, {"warning": "odd"}, {"step": 2, "loss": 1.0}):
