@@ -47,6 +47,8 @@ class BlackBox:
                 result = _array(self.f(a.copy(), b.copy()))
             else:
                 result = np.stack([_array(self.f(row.copy())) for row in a])[:, None]
+        if result.dtype.kind == "O":
+            raise TypeError("f must give an array of numbers")
         if result.shape != (a.shape[0], b.shape[1]):
             raise ValueError(
                 f"the {self.kind} of {a.shape[1]} terms gave shape {result.shape}, not {(len(a), b.shape[1])}"

@@ -163,6 +163,8 @@ class Search:
         larger = self.ask(significands(self.generator, FEW, 512, self.sum))
         # Column 0 is multiplied by 1: as many bits of an operand are seen as fit into a result.
         seen, self.seen = (int(significant_bits(x).max()) for x in (larger.given[:, 0], larger.given))
+        if not self.seen:
+            raise NothingFits("every product of two numbers of [1, 2) is zero, infinite or NaN")
         # A sum's terms are multiplied by nothing: of wider ones less is seen, and the formats that are used are tried.
         widths = sorted({seen - 1, 7, 10, 23} if self.sum else set(range(24)))
         operands = [

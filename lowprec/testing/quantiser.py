@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.checks import integer
+from lowprec.checks import integer, shown
 from lowprec.foreign import library_of
 from lowprec.processor import in_default_state
 from lowprec.rounding import decode, round
 from lowprec.types import Array
 from lowprec.values.formats import FormatLike, as_format
-from lowprec.values.rounding import NEAREST_EVEN, Rounding
+from lowprec.values.keywords import RoundingLike, as_rounding
 
 ALL_CODES = 16
 """Formats of at most so many bits are tried at each value, and beside it."""
@@ -23,7 +23,7 @@ ALL_CODES = 16
 def assert_rounds(
     quantise: Callable[[Any], Any],
     fmt: FormatLike,
-    rounding: Rounding = NEAREST_EVEN,
+    rounding: RoundingLike = "nearest_even",
     *,
     trials: int = 10**5,
     nan: bool = True,
@@ -38,16 +38,19 @@ def assert_rounds(
     Args:
         quantise: takes a float32 vector and gives one of as many values, in any dtype that float32 holds.
         fmt: the format.
-        rounding: mode and policies; not a stochastic one, which `assert_unbiased` is for.
+        rounding: a mode, or a `lowprec.Rounding` with policies; not a stochastic one, which `assert_unbiased` is for.
         trials: random numbers.
         nan: whether NaN is tried; it is not where the format has none.
         key: of the random numbers.
 
     Raises:
         AssertionError: names how many differ, and of the first the number, what was given and what is right, with bits.
-        ValueError: a stochastic rounding, numbers out of range.
+        TypeError: no function.
+        ValueError: a stochastic rounding, numbers out of range, an unknown mode or format.
     """
-    fmt = as_format(fmt)
+    fmt, rounding = as_format(fmt), as_rounding(rounding)
+    if not callable(quantise):
+        raise TypeError(f"quantise must be a function of a float32 vector, not {shown(quantise)}")
     if rounding.stochastic:
         raise ValueError(f"{rounding.mode} has random bits of its own; assert_unbiased is for it")
     x = _numbers(fmt, integer("trials", trials, 0), np.random.default_rng(integer("key", key, 0)))

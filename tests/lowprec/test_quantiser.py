@@ -50,5 +50,8 @@ def test_the_message_has_numbers_and_bits() -> None:
 def test_wrong_calls() -> None:
     with pytest.raises(ValueError, match="assert_unbiased"):
         assert_rounds(lambda x: x, "float16", Rounding("stochastic"))
+    assert_rounds(quantiser("float16", Rounding("toward_zero")), "float16", "toward_zero", trials=100)
+    with pytest.raises(TypeError, match="quantise must be a function"):
+        assert_rounds(None, "float16")  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="shape"):
         assert_rounds(lambda x: x[:2], "float16")

@@ -126,7 +126,7 @@ def rate_of(rate: Rate, step: int) -> np.float32:
 ALIASES: Mapping[str, str] = {
     "betas": "they are b1=0.9, b2=0.999",
     "beta1": "it is b1",
-    "beta2": "it is b2",
+    "beta2": "it is b2, beside b1",
     "learning_rate": "it is lr",
     "params": "a loop has the parameters, and updates them itself",
     "amsgrad": "there is none",
@@ -161,7 +161,8 @@ class Common:
         """
         there = [field.name for field in fields(cls)]
         if unknown := [name for name in options if name not in there]:
-            meant = f": {ALIASES[unknown[0]]}" if unknown[0] in ALIASES else ""
+            hint = ALIASES.get(unknown[0], "")
+            meant = f": {hint}" if hint and ("b1" in there or "b1" not in hint) else ""
             raise TypeError(f"{cls.__name__} has no option {unknown[0]!r}{meant}; there are {', '.join(there)}")
         return super().__new__(cls)
 

@@ -130,6 +130,11 @@ def test_wrong_calls() -> None:
     generator = np.random.default_rng(0)
     with pytest.raises(ValueError, match="not deterministic"):
         lp.identify(lambda a, b: generator.random((len(a), b.shape[1])).astype("f4"))
+    with pytest.raises(TypeError, match="f must be a function of two matrices"):
+        lp.identify("matmul")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="f must give an array"):
+        lp.identify(lambda a, b: None)
+    assert "is zero, infinite or NaN" in lp.identify(lambda a, b: np.zeros((len(a), b.shape[1]), np.float32)).reason
     with pytest.raises(ValueError, match="terms must be an integer of at least 64"):
         lp.identify(BOXES[0], terms=3)
     with pytest.raises(ValueError, match="unknown kind"):
