@@ -51,7 +51,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
     Raises:
         ImportError: torch is not installed.
         ValueError: an unknown precision, or one that keeps moments scaled or as roots, or gradients as a running mean,
-            has rules by name, casts and scales the operands of products, promotes sums or is under unit scaling.
+            has rules by name, casts and scales the operands of products, promotes sums, says the order of products or
+            is under unit scaling.
         NotCovered: (within) products that an operation of torch hides, tensors elsewhere than on the CPU.
     """
     return Emulation(Precision.parse(precision), as_key(key))
@@ -303,6 +304,7 @@ def _not_here(precision: Precision) -> dict[str, bool]:
     return {
         "operands of products that are cast and scaled": precision.scaling is not None,
         "sums that are promoted": precision.promote is not None,
+        "an order of products": precision.order is not None,
         "second moments kept as roots": precision.store_root,
         "gradients kept as a running mean": precision.running_mean,
         "a model under unit scaling": precision.unit_scaled,

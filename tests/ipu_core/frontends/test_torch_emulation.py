@@ -182,6 +182,7 @@ def test_what_hides_products_is_refused_and_all_is_as_before_afterwards() -> Non
         ("fp8", "fp8 has operands of products that are cast and scaled, which is not done here: see from_torch"),
         ("unit-fp16", "a model under unit scaling"),
         ("fp16.32/promote=128", "sums that are promoted"),
+        ("fp16.32/group=4", "an order of products"),
         ("fp16.16/nearest/store_root=true", "second moments kept as roots"),
         ("mlperf-bert-pod16", "gradients kept as a running mean"),
     ):
