@@ -219,9 +219,9 @@ class TrainLoop(Reports):
             TypeError: batches that are none of these.
         """
         check_integer("steps", steps)
-        check_enough(batches, steps)
         stepper, most = self._stepper, self.execution.steps_per_call
         run = Run(batches, callbacks, self.step, self._kept(), most)
+        check_enough(batches, steps)
         self._run, self._resumed = run, None  # not before: one that is refused may be begun again
         known, losses = self.not_finite, list[float]()
         with self.whole_steps():
