@@ -348,10 +348,13 @@ def _sweep(given: argparse.Namespace) -> int:
     if not axes or not all(axes.values()):
         raise ValueError("a sweep is over axes: --axis weights 'e8m10 ... e8m1' --axis lr 0.1 0.01")
     settings = _settings(given, study.command.swept(axes, given.base))
-    made = study.command.sweep_of(
-        settings, axes, given.out, own.models.load, base=given.base, search=given.search, points=given.points,
-        by=given.by, within=given.within, seeds=given.seeds, threads=given.threads,
-    )  # fmt: skip
+    try:
+        made = study.command.sweep_of(
+            settings, axes, given.out, own.models.load, base=given.base, search=given.search, points=given.points,
+            by=given.by, within=given.within, seeds=given.seeds, threads=given.threads,
+        )  # fmt: skip
+    except TypeError as wrong:  # a value of another kind than its axis: what was typed, and no mistake of ours
+        raise ValueError(str(wrong)) from wrong
     for point, error in made.failures.items():
         print(f"{point} failed: {error}", file=sys.stderr)
     print(f"written to {given.out}")

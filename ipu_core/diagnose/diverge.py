@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, format_name
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.run.execute import Executable
 from ipu_core.train.loop import TrainLoop
 from lowprec.checks import expect, iterable
@@ -120,6 +121,13 @@ class _Side:
 
 
 def _check_models(a: _Side, b: _Side) -> None:
+    # The loss may be scaled, and the optimizer have another rate: the forward passes are the model.
+    models = [
+        [(e.op, e.output.type.shape) for e in equations_of(side.loop.ideal) if e.role == "forward" and e.region is None]
+        for side in (a, b)
+    ]
+    if models[0] != models[1]:
+        raise ValueError("the loops are of two models: their forward passes are not of the same equations")
     first, second = (side.loop.arrays() for side in (a, b))
     apart = first.keys() ^ second.keys() | {
         name for name in first.keys() & second.keys() if np.shape(first[name]) != np.shape(second[name])

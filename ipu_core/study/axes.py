@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.study.compare import precision_text
 from ipu_core.train.options import Training
 from lowprec.checks import shown
 
@@ -156,7 +157,7 @@ def setting(base: str, axes: Sequence[Axis], values: Mapping[str, Any]) -> Setti
         if axis.of_recipe:
             recipe.append((axis.name, value))
         elif axis.name == BASE:
-            words[0] = str(value)
+            words[0] = precision_text(value)
         else:
             words += axis.words(value)
     name = "/".join(words)

@@ -201,6 +201,8 @@ def lacking(target: Target, precision: Precision) -> str | None:
     """Why a chip's tiles cannot compute in a precision (its rules left aside); None: they can."""
     if (told := precision.of_no_machine) is not None:
         return f"{target.name} has no unit for {told}"
+    if precision.adder is not None and precision.adder.startswith("aligned"):
+        return f"{target.name} has no aligned adder"
     scaling = precision.scaling
     # Where products cast their operands, the casts are what the unit has to multiply.
     formats = (precision.operands, precision.gradients) if scaling is None else (scaling.forward, scaling.backward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ipu_core.compile.planning import choose_accumulations
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.axes import GROUP, RATE, Axis, Setting, axes_of, drawn, grid, label, one_by_one, setting
-from ipu_core.study.compare import compare, listed, said, step_of
+from ipu_core.study.compare import compare, listed, precision_text, said, step_of
 from ipu_core.study.live import as_a_part
 from ipu_core.study.point import Evaluate
 from ipu_core.study.settings import check_count, usual_engine
@@ -19,6 +21,7 @@ from ipu_core.study.swept import Sweep
 from ipu_core.train.arguments import is_real
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
+from lowprec import Identified
 from lowprec.checks import shown
 
 LONGEST = 100  # characters of the name of a folder
@@ -33,7 +36,7 @@ def sweep(
     axes: Mapping[str, Any],
     *,
     steps: int,
-    base: str = "fp32.32",
+    base: str | Precision | Identified = "fp32.32",
     seeds: int = 3,
     search: str = "grid",
     points: int | None = None,
@@ -84,6 +87,7 @@ def sweep(
         TypeError: an argument of another kind.
         OtherStudy: the folder holds another study.
     """
+    base = precision_text(base)
     if "precision" in options:
         raise TypeError("a sweep takes its precision as base=, on top of which the axes' values are set")
     # Several comparisons go over them: an iterator would be at its end after the first.
@@ -95,7 +99,7 @@ def sweep(
         raise ValueError(f"search is {', '.join(SEARCHES)}, not {shown(search)}")
     if (search == "random") != (points is not None):
         raise ValueError("points is how many of the grid are drawn: it stands beside search='random', and only there")
-    if not is_real(within) or within <= 0:
+    if not is_real(within) or not 0 < within < math.inf:
         raise ValueError(f"within must be a positive share of the base's loss, not {shown(within)}")
     start = setting(base, (), {})
     first = {"grid": grid, "each": one_by_one, "bisect": one_by_one}.get(search)

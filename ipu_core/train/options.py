@@ -79,6 +79,11 @@ class Arithmetic:
         if not isinstance(control, FloatingPointControl):
             raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
         OrderRule(self.family, self.adder, self.order)
+        own = precision.order
+        if own is not None and self.adder not in ("sequential", own.adder):
+            raise ValueError(
+                f"adder={self.adder!r} would do nothing: the order of products is the precision's, {own.order_words()}"
+            )
         # The precision alone says whether halves round stochastically: equal bits, equal Trainings.
         _keep(self, precision=precision, control=replace(control, esr=precision.stochastic))
 

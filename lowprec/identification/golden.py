@@ -37,8 +37,10 @@ def golden_vectors(
 
     The file has, for the names "sizes" (one product of every size, with infinities and both zeros), "four" (sums of
     which four terms are not zero, some of which cancel) and "long" (sums of all terms): `NAME_a` (rows, terms) and
-    `NAME_b` (terms, 16), float32, not yet cast; `NAME_a_codes` and `NAME_b_codes`, the same as codes of the operands'
-    format; `NAME_result_codes` (rows, 16), codes of the result's format. `words` says the arithmetic in a line.
+    `NAME_b` (terms, columns), float32, not yet cast; `NAME_a_codes` and `NAME_b_codes`, the same as codes of the
+    operands' format; `NAME_result_codes` (rows, columns), codes of the result's format, in which NaN has one code:
+    compare NaNs as such. Columns are 16, for "sizes" 32, whose rows are as many as it has sizes. `words` says the
+    arithmetic in a line.
 
     Args:
         path: the file; ".npz" is added where it is missing.

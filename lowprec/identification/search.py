@@ -41,6 +41,7 @@ from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float16, float32, formats
 from lowprec.values.rounding import Rounding
 
+MANY_SPLITS = 32
 FEW = 16
 """Terms of the sums that have one or four of them, and rows that a candidate is tried on before all."""
 
@@ -137,12 +138,12 @@ class Search:
         self.reach = (low, high)
         apart: list[Arithmetic] = []
         none = True
-        for grouped in (each for single in sorted(found, key=simplicity) for each in self._grouped(single)):
-            none = False
-            if longer := self._depths(grouped):
+        for kinds in map(self._grouped, sorted(found, key=simplicity)):
+            none = none and not kinds
+            if longer := self._depths(kinds):
                 yield longer
             else:
-                apart.append(grouped)
+                apart += kinds
         self.any_length = False
         yield from apart
         if none:
@@ -377,23 +378,28 @@ class Search:
 
     # ---- sums of other lengths: is it the number of parts that is fixed, or their length? ----
 
-    def _depths(self, single: Arithmetic) -> Arithmetic | None:
-        """The first form of an arithmetic that reproduces sums of other lengths too; None: none does."""
-        left = list(dict.fromkeys(self._longer(single)))
-        lengths = [2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW]
-        others = range(self.terms // 4, 2 * self.terms, self.terms // 64)
-        while lengths:
-            terms = lengths.pop(0)
-            if terms not in self.others:
-                self.others[terms] = self._long_sums(4 * FEW, terms)
-            left = self.others[terms].those(left)
-            if not lengths:
-                # As long as there is a length at which those that are left cut sums differently.
-                lengths = [size for size in others if len({each.order(size).cut(size)[1:] for each in left[:64]}) > 1][
-                    :1
-                ]
-                others = range(lengths[0] + others.step, others.stop, others.step) if lengths else range(0)
+    def _depths(self, kinds: list[Arithmetic]) -> Arithmetic | None:
+        """The first form of an arithmetic that reproduces sums of other lengths too; None: none does.
+
+        Args:
+            kinds: with a number of parts, and with parts of a fixed length, as far as sums of `terms` allow both.
+        """
+        every = dict.fromkeys(longer for each in kinds for longer in self._longer(each))
+        # So many parts that each is a group at every length asked are said as a fixed length.
+        left = sorted(every, key=lambda each: each.accumulation.splits > MANY_SPLITS)
+        for terms in (2 * self.terms, self.terms + self.terms // 2 + FEW, self.terms // 2 - FEW):
+            left = self._of_length(terms, left)
+        # From the longest on: as long as there is a length at which those that are left cut sums differently.
+        for terms in range(8 * self.terms, self.terms // 4, -(self.terms // 32)):
+            if len({each.order(terms).cut(terms)[1:] for each in left}) > 1:
+                left = self._of_length(terms, left)
         return left[0] if left else None
+
+    def _of_length(self, terms: int, candidates: Iterable[Arithmetic]) -> list[Arithmetic]:
+        """Those that reproduce sums of so many terms."""
+        if terms not in self.others:
+            self.others[terms] = self._long_sums((4 if terms <= 2 * self.terms else 1) * FEW, terms)
+        return self.others[terms].those(candidates)
 
     def _longer(self, single: Arithmetic) -> Iterator[Arithmetic]:
         """What one arithmetic of sums of `terms` may be at other lengths."""

@@ -326,6 +326,11 @@ class Retype:
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
         rounding, once = self._rounding(like.op, self.table.at(ruled or like), inputs, fmt, said)
+        table = self.table.at(ruled or like)
+        # A float32 result is not rounded, and does not say how its partial sums are.
+        narrow = accumulate is not None and not accumulate.contains(FLOAT32)
+        if narrow and partials is None and fmt == FLOAT32 and table.rounding != NEAREST_EVEN:
+            partials = table.rounding
         arithmetic = EquationArithmetic(rounding, accumulate, partials=partials, once=once)
         self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output

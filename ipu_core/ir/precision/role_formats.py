@@ -126,6 +126,8 @@ class RoleFormats:
             raise TypeError(f"scaling must be an OperandScaling or None, not {self.scaling!r}")
         if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
             raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
+        if self.promote is not None and self.splits is not None:
+            raise ValueError(f"promote={self.promote} says the parts: beside it splits={self.splits} does nothing")
         _ = self.order  # refuses one that there is not
 
     @cached_property

@@ -121,6 +121,12 @@ def test_wrong_calls() -> None:
         diverge(loop(), loop(optimizer=Sgd(0.1)), BATCHES)
     with pytest.warns(Unvalidated):
         hardware = loop("fp16.16/stochastic", engine="tiles", random="hardware")
+    other = TrainLoop(
+        lambda params, batch: loss(params, batch) * 1.0 + nn.relu(params["first"]).sum(), PARAMS, BATCHES[0],
+        optimizer=Adam(0.01), precision="fp32.32", engine="direct",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="their forward passes are not of the same"):
+        diverge(loop(), other, BATCHES)
     with pytest.raises(ValueError, match="no second time"):
         diverge(hardware, hardware, BATCHES)
     assert diverge(loop(), loop(), []) is None

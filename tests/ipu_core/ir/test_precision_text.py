@@ -127,6 +127,7 @@ def test_what_is_changed_is_called_so() -> None:
     ("fp16.32/scaled_state=nan", "not 'nan'"),
     ("fp16.32/promote=\u0663", "not '\u0663'"),
     ("fp16.32/promote=1e2", "not 100"),
+    ("fp16.32/promote=64/splits=2", "beside it splits=2 does nothing"),
     ("fp16.32/group=0", "group must be an integer of at least 1"),
     ("fp16.32/splits=two", "splits must be an integer of at least 1, not 'two'"),
     ("fp16.32/adder=tree", "unknown adder 'tree'; allowed are sequential"),

@@ -55,6 +55,22 @@ def test_a_tensor_core_with_promotion_is_named_to_the_letter() -> None:
     assert found.order(4096).splits == 32
 
 
+def test_blocks_of_a_fixed_length_are_no_number_of_parts() -> None:
+    def blocks(a: Any, b: Any) -> Any:
+        left, right = lp.round(a, "bfloat16"), lp.round(b, "bfloat16")
+        total = np.zeros((len(a), b.shape[1]), np.float32)
+        for start in range(0, a.shape[1], 32):
+            total += lp.matmul(left[:, start : start + 32], right[start : start + 32])
+        return total
+
+    found = lp.identify(blocks, trials=1000)
+    assert found.promote == 32
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((8, 5024), (5024, 8)))
+    assert not differing(found(a, b), blocks(a, b)).any()
+    assert "promote=32" in str(Precision.parse(found))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_of_a_hundred_random_boxes_most_are_named_and_none_wrongly() -> None:

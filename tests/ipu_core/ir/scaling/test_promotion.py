@@ -95,5 +95,20 @@ def test_tiles_add_in_the_order_that_a_precision_says() -> None:
             losses[engine, spec] = loop.run(lambda step: batch, 5).tolist()
     assert losses["tiles", "fp16.16/nearest"] == losses["direct", "fp16.16/nearest"]
     assert losses["tiles", spec] == losses["direct", spec] != losses["direct", "fp16.16/nearest"]
+    with pytest.raises(ValueError, match="adder='pairwise' would do nothing"):
+        TrainLoop(
+            loss, params, batch, optimizer=Sgd(0.1), precision="fp32.32/adder=dot4", engine="direct", adder="pairwise"
+        )
     with pytest.raises(UnsupportedByTarget, match="no aligned adder"):
         TrainLoop(loss, params, batch, optimizer=Sgd(0.1), precision="fp32.32/adder=aligned24")
+
+
+@pytest.mark.parametrize("mode", ["toward_zero", "odd", "stochastic"])
+def test_a_rounding_of_everything_is_of_partial_sums_under_a_float32_result_too(mode: str) -> None:
+    x = np.random.default_rng(3).normal(size=(4, 64)).astype(np.float32)
+    said = [f"fp32.32/partials=e5m2@{mode}", f"fp32.32/partials=e5m2/{mode}", "fp32.32/partials=e5m2"]
+    results = [
+        np.asarray(execute(Precision.parse(spec).apply(trace(lambda x: x @ x.T, x)), x, key=1)).tobytes()
+        for spec in said
+    ]
+    assert results[0] == results[1] != results[2]
