@@ -32,6 +32,7 @@ from ipu_core.study.typed import (
     OPTIMIZERS,
     PRECISIONS,
     SCHEDULES,
+    SEARCHES,
     check_name,
     parse_layers,
     parse_one_precision,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 COMMANDS = "study|sweep|train|profile|blame|reproduce|demo"
 NUMBERS = ("lr", "group", "micro_batches", "loss_scale")
 """Axes of a sweep whose values are numbers."""
-SEARCHES = ("grid", "each", "random", "bisect")
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
@@ -125,9 +125,7 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="study|sweep|train|profile|blame|reproduce|demo"
-    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar=COMMANDS)
     many = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     many.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     many.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def diverge(loop_a: TrainLoop, loop_b: TrainLoop, batches: Iterable[Any]) -> Div
             side.loop.train(batch)
         if found is not None:
             growth.append(_distance(*(side.loop.arrays() for side in sides)))
-    return None if found is None else _with_growth(found, growth)
+    return None if found is None else replace(found, growth=tuple(growth))
 
 
 class _Side:
@@ -216,10 +216,6 @@ def _found(
     element = tuple(int(index) for index in np.argwhere(wrong)[0])
     values = float(np.asarray(both[0])[element]), float(np.asarray(both[1])[element])
     return Divergence(step, name, line, element, int(wrong.sum()), wrong.size, values, operands, casts, ())
-
-
-def _with_growth(found: Divergence, growth: Iterable[float]) -> Divergence:
-    return Divergence(**{**vars(found), "growth": tuple(growth)})
 
 
 def _distance(a: dict[str, Array], b: dict[str, Array]) -> float:

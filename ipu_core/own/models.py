@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 
 from ipu_core.frontends.torch import from_torch
-from ipu_core.study.compare import by_seed
+from ipu_core.study.compare import by_seed, same
 from ipu_core.study.models import catalogue
 from ipu_core.study.models.named import GIVES_TORCH, TORCH, Own
 from ipu_core.study.models.own import called
@@ -37,10 +36,6 @@ def load(settings: Settings) -> catalogue.Task:
         raise ValueError(f"{words} gave a loader without batches")
     model = from_torch(module, given[0], *loss)
     batches = [model.batch(each) for each in given]
-    state = None if model.state is None else functools.partial(_same, model.state)
-    problem = Problem(model, functools.partial(_same, model.params), by_seed(batches), state=state)
+    state = None if model.state is None else functools.partial(same, model.state)
+    problem = Problem(model, functools.partial(same, model.params), by_seed(batches), state=state)
     return Own(words, problem, described((model, model.params, batches)))
-
-
-def _same(value: Any, seed: int) -> Any:
-    return value

@@ -120,7 +120,7 @@ def compare(
         expect_path("folder", folder)
     looks = _looks(watch)
     given = batches if callable(batches) else listed(batches)
-    make, state = (value if callable(value) else partial(_same, value) for value in (params, model_state))
+    make, state = (value if callable(value) else partial(same, value) for value in (params, model_state))
     problem = Problem(loss, make, by_seed(given), evaluate, state=None if model_state is None else state)
     recipe = Recipe(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate}
@@ -223,7 +223,7 @@ def listed(batches: Iterable[Any]) -> list[Any]:
 
 def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any) -> Block:
     """The step of a comparison before a precision is applied; arguments as of `compare`."""
-    make, carried = (value if callable(value) else partial(_same, value) for value in (params, state))
+    make, carried = (value if callable(value) else partial(same, value) for value in (params, state))
     given = batches if callable(batches) else listed(batches)
     problem = Problem(loss, make, by_seed(given), state=None if state is None else carried)
     return ideal_step(problem, training)
@@ -273,5 +273,6 @@ def _in_drawn_order(rows: list[Any], seed: int) -> Callable[[int], Any]:
     return lambda step: rows[int(order(step)[0])]
 
 
-def _same(value: Any, seed: int) -> Any:
+def same(value: Any, seed: int) -> Any:
+    """The value, whatever the seed."""
     return value

@@ -18,6 +18,7 @@ from ipu_core.study.live import as_a_part
 from ipu_core.study.point import Evaluate
 from ipu_core.study.settings import check_count, usual_engine
 from ipu_core.study.swept import Sweep
+from ipu_core.study.typed import SEARCHES
 from ipu_core.train.arguments import is_real
 from ipu_core.train.keywords import SharedOptions, takes
 from ipu_core.train.options import Execution, Training, options_of
@@ -25,7 +26,6 @@ from lowprec import Identified
 from lowprec.checks import shown
 
 LONGEST = 100  # characters of the name of a folder
-SEARCHES = ("grid", "each", "random", "bisect")
 
 
 @takes(SharedOptions, Training, Execution)

@@ -20,6 +20,8 @@ from lowprec.threads import MOST
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb}
+SEARCHES = ("grid", "each", "random", "bisect")
+"""How a sweep goes through its axes."""
 SCHEDULES = ("constant", "linear", "cosine", "polynomial", "piecewise")
 SAID_ELSEWHERE = frozenset({"lr", "groups", "precision_scale"})
 TRUTH = {"": True, "true": True, "false": False}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lowprec.integers import ceil_div
 from lowprec.rounding import astype, round
 from lowprec.sums.matmul import matmul
 from lowprec.types import Array
@@ -50,8 +49,8 @@ class Arithmetic:
         accumulation: order and types of a sum.
         rounding: of partial sums and results.
         operands: what operands are cast to before.
-        promote: after at most so many products, and at least a group, a partial sum is added to a float32 one, however
-            long the sum is; None: the Accumulation's own splits.
+        promote: after at most so many products a partial sum is added to a float32 one, however long the sum is (see
+            `Accumulation.promoted`); None: the Accumulation's own splits.
     """
 
     accumulation: Accumulation
@@ -73,11 +72,7 @@ class Arithmetic:
 
     def order(self, terms: int) -> Accumulation:
         """The Accumulation of a sum of so many terms: its splits are what `promote` makes of them."""
-        if self.promote is None:
-            return self.accumulation
-        group = self.accumulation.group or self.promote
-        length = max(self.promote // group, 1) * group
-        return replace(self.accumulation, group=group, splits=max(1, ceil_div(terms, length)), stages=1)
+        return self.accumulation if self.promote is None else self.accumulation.promoted(terms, self.promote)
 
     @property
     def takes_nan(self) -> bool:

@@ -78,7 +78,8 @@ class BlackBox:
 
 def _array(result: Any) -> Array:
     library = library_of(result)
-    return np.asarray(result) if library is None else library.input(result)
+    # A copy: a function may give the same buffer each time, which its next call would fill anew.
+    return np.array(result if library is None else library.input(result))
 
 
 def differing(got: Array, wanted: Array) -> Array:

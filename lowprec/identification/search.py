@@ -42,6 +42,7 @@ from lowprec.values.formats import float16, float32, formats
 from lowprec.values.rounding import Rounding
 
 MANY_SPLITS = 32
+"""More splits than these are named after a promotion that no length asked tells from them."""
 FEW = 16
 """Terms of the sums that have one or four of them, and rows that a candidate is tried on before all."""
 
@@ -57,15 +58,15 @@ class Asked:
     Attributes:
         counts: the elements that are compared; None: all.
         terms: the first so many are computed, the others being zero; None: all.
-        signed_zeros: whether +0 is not -0. Which of them a result below the smallest number becomes tells where groups
-            end: it is asked when these are known.
+
+    +0 and -0 are the same here: which of them a result below the smallest number becomes depends on where groups end,
+    which is not known yet. The random elements that decide at last tell them apart.
     """
 
     probe: Probe
     given: Array
     counts: Array | None = None
     terms: int | None = None
-    signed_zeros: bool = False
 
     def wrong(self, candidate: Arithmetic, rows: slice = slice(None)) -> Array | None:
         """Where a candidate differs in some rows; None where it does not compute such products."""
@@ -75,13 +76,12 @@ class Asked:
             return None
         wrong = differing(self.given[rows], got)
         order = candidate.accumulation
-        if order.aligned_bits == MOST_ALIGNED_BITS and not self.signed_zeros and order.group == 4:
+        if order.aligned_bits == MOST_ALIGNED_BITS and order.group == 4:
             # It stands for any bits, of which few are left of subnormal numbers.
             smallest = candidate.operands.format.smallest_normal
             wrong &= _none_below(self.probe.a[rows, : self.terms], smallest, 1)[:, None]
             wrong &= _none_below(self.probe.b[: self.terms], smallest, 0)[None]
-        if not self.signed_zeros:
-            wrong &= (self.given[rows] != 0) | (got != 0)
+        wrong &= (self.given[rows] != 0) | (got != 0)
         return wrong if self.counts is None else wrong & self.counts[rows]
 
     def fits(self, candidate: Arithmetic) -> bool:
@@ -267,7 +267,11 @@ class Search:
         given, (a, b) = np.abs(self.sizes.given.astype(np.float64)), self.sizes.probe
         both = (typed.accumulation.accumulate, typed.accumulation.out)
         some = given[np.isfinite(given) & (given > 0)]
-        if some.max() > min(fmt.max for fmt in both) or some.min() < max(fmt.smallest_subnormal for fmt in both):
+        if (
+            not some.size
+            or some.max() > min(fmt.max for fmt in both)
+            or some.min() < max(fmt.smallest_subnormal for fmt in both)
+        ):
             return False
         size = np.abs(a[:, -1:].astype(np.float64) * b[-1:].astype(np.float64))
         inside = (size < min(fmt.max for fmt in both) / 4) & (size > 4 * max(fmt.smallest_normal for fmt in both))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -133,6 +133,15 @@ class Accumulation:
     def with_types(self, accumulate: FormatLike, out: FormatLike | None = None) -> Accumulation:
         """The same order in other types (a study keeps the order and varies the types)."""
         return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder, self.aligned_bits)
+
+    def promoted(self, terms: int, promote: int) -> Accumulation:
+        """The same for sums of so many terms, in equal parts of at most `promote` of them, in whole groups.
+
+        A group is no longer than a part; the parts are added to a float32 sum, in one stage.
+        """
+        group = None if self.group is None else min(self.group, promote)  # None: a group is all of a part
+        most = promote // group * group if group else promote
+        return replace(self, group=group, splits=max(1, ceil_div(terms, most)), stages=1)
 
     def one_part(self) -> Accumulation:
         """The Accumulation of a single part: this one's group, accumulator and adder; the result has its format."""

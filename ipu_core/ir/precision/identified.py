@@ -19,7 +19,7 @@ def fields_of(found: Identified) -> dict[str, Any]:
 
     Raises:
         ValueError: nothing was found, or what a precision cannot say: a sum of a vector, stages that are not those by
-            the number of parts, sums of one length alone.
+            the number of parts, sums of one length alone, float32 that is flushed or overflows otherwise.
     """
     if found.arithmetic is None:
         raise ValueError(f"nothing was identified that could train: {found.reason}")
@@ -33,18 +33,23 @@ def fields_of(found: Identified) -> dict[str, Any]:
         raise ValueError(f"sums in {order.stages} stages, whatever their number of parts, are nothing a precision says")
     if order.group is None:
         raise ValueError("groups of all of a part are nothing a precision says")
+    how = arithmetic.rounding
+    if order.out == FLOAT32 and (how.flush or how.overflow or how.infinite_input):
+        raise ValueError(f"float32 results that are {how.words()} are nothing a precision says")
+    if operands.format == FLOAT32 and operands.rounding != NEAREST_EVEN:
+        raise ValueError(f"float32 operands that are {operands.rounding.words()} are nothing a precision says")
     changes: dict[str, Any] = {"group": order.group, "partials": order.accumulate, "output": order.out}
     changes["adder"] = f"aligned{order.aligned_bits}" if order.adder == "aligned" else order.adder
     changes["promote"] = arithmetic.promote
     if order.splits > 1:
         changes["splits"] = order.splits
-    own = {"partials": replace(arithmetic.rounding, flush=False), "output": arithmetic.rounding}
+    own = {"partials": replace(how, flush=False), "output": how}
     changes["roundings"] = {
-        field: how for field, how in own.items() if changes[field] != FLOAT32 and how != NEAREST_EVEN
+        field: said for field, said in own.items() if changes[field] != FLOAT32 and said != NEAREST_EVEN
     }
     if operands.format != FLOAT32:
-        how = None if operands.rounding == NEAREST_EVEN else written(operands.rounding)
+        cast = None if operands.rounding == NEAREST_EVEN else written(operands.rounding)
         changes["scaling"] = OperandScaling(
-            operands.format, operands.format, "unscaled", forward_rounding=how, backward_rounding=how, cast_once=True
+            operands.format, operands.format, "unscaled", forward_rounding=cast, backward_rounding=cast, cast_once=True
         )
     return changes

@@ -325,8 +325,8 @@ class Retype:
             number, self.fresh = self.fresh, self.fresh + 1
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
-        rounding, once = self._rounding(like.op, self.table.at(ruled or like), inputs, fmt, said)
         table = self.table.at(ruled or like)
+        rounding, once = self._rounding(like.op, table, inputs, fmt, said)
         # A float32 result is not rounded, and does not say how its partial sums are.
         narrow = accumulate is not None and not accumulate.contains(FLOAT32)
         if narrow and partials is None and fmt == FLOAT32 and table.rounding != NEAREST_EVEN:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
-from lowprec.integers import ceil_div
 from lowprec.values.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
@@ -34,11 +32,8 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
     assert not isinstance(out, str)
     planned = equation.arithmetic.order or order or Accumulation()
     typed = planned.with_types(out if accumulate is None else accumulate, out)
-    if (promote := equation.arithmetic.promote) is None:
-        return typed
-    group = None if typed.group is None else min(typed.group, promote)  # None: a group is all of a part
-    most = promote // group * group if group else promote
-    return replace(typed, group=group, splits=max(1, ceil_div(summed(equation), most)), stages=1)
+    promote = equation.arithmetic.promote
+    return typed if promote is None else typed.promoted(summed(equation), promote)
 
 
 def summed(equation: Equation) -> int:

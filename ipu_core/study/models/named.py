@@ -37,7 +37,7 @@ class Own:
 
 def is_own(model: str) -> bool:
     """Whether a model's name is that of a file and a function."""
-    return ":" in model
+    return ":" in model or model.endswith(".py")
 
 
 def absolute(model: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipu_core.study.compare import by_seed, listed
+from ipu_core.study.compare import by_seed, listed, same
 from ipu_core.study.models.named import GIVES, Own, parts
 from ipu_core.study.point import Problem
 from ipu_core.train.digests import described, digest
@@ -29,12 +29,8 @@ def load(model: str) -> Own:
         raise ValueError(f"{words} gave {shown(made)}; it must be {GIVES} (and evaluate as a fourth)")
     loss, params, batches, *evaluate = made
     given = batches if callable(batches) else listed(batches)
-    make = params if callable(params) else functools.partial(_same, params)
+    make = params if callable(params) else functools.partial(same, params)
     return Own(words, Problem(loss, make, by_seed(given), *evaluate), described((loss, params, given, *evaluate)))
-
-
-def _same(value: Any, seed: int) -> Any:
-    return value
 
 
 def called(model: str) -> tuple[str, Any]:

@@ -116,6 +116,7 @@ def test_a_sweep(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("mine.py:fails", "mine.py:fails failed: ZeroDivisionError: division by zero"),
         ("mine.py:nothing", "mine.py has no function 'nothing'; there are fails, loss, make, seeds, three"),
         ("none.py:make", "there is no file none.py"),
+        ("mine.py", "'mine.py' names no model: FILE.py:NAME is a function"),
         ("mine:make", "names no model: FILE.py:NAME is a function"),
         ("torch:mine.py:three", "gave 3; it must be a function without arguments that gives (module, loader, loss)"),
     ],

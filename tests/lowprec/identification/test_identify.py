@@ -107,6 +107,29 @@ def test_a_sum_in_order_is_named_and_one_by_eights_is_refused_with_its_reason() 
         other.order(3)
 
 
+def test_a_buffer_that_is_given_again_and_again_is_no_trap() -> None:
+    buffers: dict[tuple[int, int], Any] = {}
+
+    def f(a: Any, b: Any) -> Any:
+        shape = len(a), b.shape[1]
+        buffer = buffers.setdefault(shape, np.empty(shape, np.float32))
+        buffer[...] = BOXES[3](a, b)
+        return buffer
+
+    found = lp.identify(f, trials=1000)
+    assert found.arithmetic is not None, found.reason
+    assert same(BOXES[3], found)
+    calls = iter(range(10**6))
+
+    def other(a: Any, b: Any) -> Any:
+        buffer = buffers.setdefault((len(a), b.shape[1]), np.empty((len(a), b.shape[1]), np.float32))
+        buffer[...] = next(calls)
+        return buffer
+
+    with pytest.raises(ValueError, match="not deterministic"):
+        lp.identify(other)
+
+
 def _scaled(a: Any, b: Any) -> Any:
     return BOXES[0](a, b) * np.float32(1.5)
 
@@ -173,7 +196,15 @@ def test_what_is_named_is_a_precision_with_the_same_products(box: Arithmetic) ->
 
 def test_what_no_precision_says_is_refused() -> None:
     one_stage = Arithmetic(Accumulation(8, 20, 1, "bfloat16"))
-    for box, says in ((BOXES[5], "all of a part"), (one_stage, "1 stages")):
+    flushed = Arithmetic(Accumulation(16), Rounding(flush=True))
+    cast = Arithmetic(Accumulation(16), operands=Operands(rounding=Rounding(flush=True)))
+    cases = [
+        (BOXES[5], "all of a part"),
+        (one_stage, "1 stages"),
+        (flushed, "flush are nothing"),
+        (cast, "operands that"),
+    ]
+    for box, says in cases:
         with pytest.raises(ValueError, match=says):
             Precision.parse(lp.identify(box, trials=100))
 

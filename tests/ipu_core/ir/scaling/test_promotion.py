@@ -15,6 +15,7 @@ from ipu_core.ir.run.kernels import order_of
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, astype, float16, matmul
+from lowprec.identification.arithmetic import Arithmetic
 from lowprec.testing import assert_same_bits
 from tests.ipu_core.ir.scaling.models import products
 
@@ -112,3 +113,13 @@ def test_a_rounding_of_everything_is_of_partial_sums_under_a_float32_result_too(
         for spec in said
     ]
     assert results[0] == results[1] != results[2]
+
+
+def test_a_promotion_within_a_group_ends_the_group() -> None:
+    """In a precision and in what `identify` found alike: one formula says both."""
+    x, w = np.random.default_rng(7).normal(size=(2, 4, 96)).astype(np.float32)
+    order = Accumulation(32, accumulate=float16, out="float32")
+    assert order.promoted(96, 16) == Accumulation(16, 6, 1, float16, "float32")
+    assert order.promoted(96, 50) == Accumulation(32, 3, 1, float16, "float32")
+    block = Precision.parse("fp32.32/partials=float16/group=32/promote=16").apply(trace(lambda a, b: a @ b.T, x, w))
+    assert_same_bits(execute(block, x, w, key=0), Arithmetic(order, promote=16)(x, w.T.copy()))
