@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ipu_core.diagnose.watch import Record, Watch
     from ipu_core.engine import Engine, Profile
     from ipu_core.errors import (
+        ChangesNothing,
         DataRace,
         FloatingPointException,
         IpuError,
@@ -110,6 +111,7 @@ __all__ = [
     "Blame",
     "Block",
     "Call",
+    "ChangesNothing",
     "Checkpoint",
     "Codelet",
     "Copy",
@@ -228,8 +230,9 @@ _find = lazy_names(
         "reproduce": "",
         "frontends.emulation": "emulate",
         "engine": "engine Engine Profile",
-        "errors": "errors DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite NothingSaved "
-        "OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget Unvalidated",
+        "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
+        "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
+        "Unvalidated",
         "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
         "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
         "WriteUndef",

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ipu_core.study.results import Study
 
 COMMANDS = "study|sweep|train|profile|blame|reproduce|demo"
-NUMBERS = ("lr", "group", "micro_batches", "loss_scale")
 """Axes of a sweep whose values are numbers."""
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
@@ -342,7 +341,7 @@ def _study(given: argparse.Namespace) -> int:
 def _sweep(given: argparse.Namespace) -> int:
     axes: dict[str, list[Any]] = {}
     for name, *values in given.axis:
-        axes.setdefault(name, []).extend(typed.number(value) if name in NUMBERS else value for value in values)
+        axes.setdefault(name, []).extend(values)
     if not axes or not all(axes.values()):
         raise ValueError("a sweep is over axes: --axis weights 'e8m10 ... e8m1' --axis lr 0.1 0.01")
     settings = _settings(given, study.command.swept(axes, given.base))

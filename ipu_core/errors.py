@@ -81,6 +81,13 @@ class OtherStudy(ValueError):
         super().__init__(*args)
 
 
+class ChangesNothing(UserWarning):
+    """What a precision says changes no equation of the step, such as moments that the optimizer does not keep."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
+
 class NothingSaved(UserWarning):
     """What is made again or streamed to save memory of the fullest tile saves none of it, or next to none."""
 

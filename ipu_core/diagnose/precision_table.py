@@ -69,9 +69,17 @@ def _row(equation: Equation, lines: dict[int, str]) -> tuple[str, ...]:
         equation.name,
         f"{','.join(operands)}->{_kind(output)}" if [*operands] != [_kind(output)] else _kind(output),
         _kind(accumulate) if accumulate else "",
-        "" if _is_exact(equation) else equation.arithmetic.rounding.mode.removesuffix("_even"),
+        _rounding(equation),
         lines[equation.number],
     )
+
+
+def _rounding(equation: Equation) -> str:
+    """How the result is rounded, and partial sums where they are otherwise; "": nothing is."""
+    own, partials = equation.arithmetic.rounding.mode, equation.arithmetic.partials
+    said = "" if _is_exact(equation) else own.removesuffix("_even")
+    apart = "" if partials is None or partials.mode == own else f"sums {partials.mode.removesuffix('_even')}"
+    return ", ".join(filter(None, (said, apart)))
 
 
 def _is_exact(equation: Equation) -> bool:

@@ -11,12 +11,15 @@ from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.compare import precision_text
+from ipu_core.study.typed import number
 from ipu_core.train.options import Training
 from lowprec.checks import shown
 
 RATE, GROUP, MODE, BASE = "lr", "group", "rounding", "precision"
 RECIPE = (RATE, GROUP, *(f.name for f in fields(Training) if f.name not in ("precision", "accumulations")))
 """Axes whose values are of the training, not of its precision: the rate, the products of a group, and its fields."""
+NUMBERS = (RATE, GROUP, "micro_batches", "loss_scale")
+"""Axes whose values are numbers, which texts say too: "1 ... 8"."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -100,6 +103,8 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
     values = [value for each in given for value in (expand(each) if isinstance(each, str) else [each])]
     if not values:
         raise ValueError(f"the axis {name!r} has no values")
+    if name in NUMBERS:
+        values = [number(value) if isinstance(value, str) else value for value in values]
     try:
         return tuple(dict.fromkeys(values))
     except TypeError:
@@ -122,15 +127,12 @@ def expand(text: str) -> list[str]:
     places = [i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b]
     if len(ends) != 2 or len(frame) != 1 or len(places) != 1:
         raise ValueError(f"{text!r} is no range: write 'e8m10 ... e8m1', two texts that differ in one whole number")
-    begin, end, step = (
-        int(first[places[0]]),
-        int(last[places[0]]),
-        1 if int(last[places[0]]) > int(first[places[0]]) else -1,
-    )
+    begin, end = int(first[places[0]]), int(last[places[0]])
+    step = 1 if end > begin else -1
     parts = _NUMBER.split(ends[0])
     made = []
-    for number in range(begin, end + step, step):
-        numbers = [*first[: places[0]], str(number), *first[places[0] + 1 :]]
+    for place in range(begin, end + step, step):
+        numbers = [*first[: places[0]], str(place), *first[places[0] + 1 :]]
         made.append("".join(a + b for a, b in itertools.zip_longest(parts, numbers, fillvalue="")))
     return made
 

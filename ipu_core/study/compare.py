@@ -11,12 +11,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from ipu_core.diagnose.watch import Watch
-from ipu_core.ir.block import Block
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
-from ipu_core.study.point import Evaluate, Problem, Recipe, ideal_step, run_point, takes_arguments
+from ipu_core.study.point import Evaluate, Problem, Recipe, run_point, takes_arguments
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import check_count
@@ -120,8 +119,7 @@ def compare(
         expect_path("folder", folder)
     looks = _looks(watch)
     given = batches if callable(batches) else listed(batches)
-    make, state = (value if callable(value) else partial(same, value) for value in (params, model_state))
-    problem = Problem(loss, make, by_seed(given), evaluate, state=None if model_state is None else state)
+    problem = problem_of(loss, params, given, evaluate, model_state)
     recipe = Recipe(training=training, execution=execution, steps=steps, on_nonfinite=on_nonfinite)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate}
     functions |= {} if model_state is None else {"model_state": model_state}
@@ -221,12 +219,10 @@ def listed(batches: Iterable[Any]) -> list[Any]:
     return list(batches)
 
 
-def step_of(loss: Any, params: Any, batches: Any, training: Training, state: Any) -> Block:
-    """The step of a comparison before a precision is applied; arguments as of `compare`."""
-    make, carried = (value if callable(value) else partial(same, value) for value in (params, state))
-    given = batches if callable(batches) else listed(batches)
-    problem = Problem(loss, make, by_seed(given), state=None if state is None else carried)
-    return ideal_step(problem, training)
+def problem_of(loss: Any, params: Any, batches: Any, evaluate: Evaluate | None, model_state: Any) -> Problem:
+    """What is trained; arguments as of `compare`, an iterable of batches listed."""
+    make, state = (value if callable(value) else partial(same, value) for value in (params, model_state))
+    return Problem(loss, make, by_seed(batches), evaluate, state=None if model_state is None else state)
 
 
 def by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:

@@ -13,7 +13,7 @@ from ipu_core.errors import refusal_in_words
 from ipu_core.study import live
 from ipu_core.study.live import View
 from ipu_core.study.manifest import MANIFEST
-from ipu_core.study.point import Problem, Recipe, check_size, make_loop, measured, orders_of_sums, trained
+from ipu_core.study.point import Problem, Recipe, check_size, make_loop, orders_of_sums, rehearsed
 from ipu_core.study.pool import Processes
 from ipu_core.study.results import Study
 from ipu_core.study.run import Event, Work, run_here, run_on
@@ -66,12 +66,8 @@ class Job:
         # Every precision is planned, since one that does not fit would be found out hours later.
         loops = {name: make_loop(self.problem, self.recipe, Point(name, 0)) for name in precisions}
         words = "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
-        if self.rehearsed and self.problem.evaluate is not None:
-            how = self.recipe
-            # `evaluate` needs parameters of the right formats only: no tiles are planned for it.
-            bits, place = replace(how.training, random="philox"), replace(how.execution, engine="direct")
-            first = make_loop(self.problem, replace(how, training=bits, execution=place), Point(precisions[0], 0))
-            measured(self.problem.evaluate, trained(first), precisions[0])
+        if self.rehearsed:
+            rehearsed(self.problem, self.recipe, precisions[0])
         return words
 
 

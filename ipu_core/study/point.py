@@ -59,6 +59,9 @@ class Problem:
             its first step is planned.
         state: seed -> what the model carries beside its parameters, such as running statistics; None: nothing.
         deviation: standard deviation of the data's floats, which unit scaling asks for.
+
+    Raises:
+        TypeError: evaluate takes other arguments.
     """
 
     loss: Callable[..., Any]
@@ -68,6 +71,13 @@ class Problem:
     shapes: Any = None
     state: Callable[[int], Any] | None = None
     deviation: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.evaluate is not None and not takes_arguments(self.evaluate, 2):
+            raise TypeError(
+                "evaluate takes (params, precision), the trained parameters and a Precision: "
+                "lambda params, precision: {'test_accuracy': ...}"
+            )
 
     def under(self, precision: Precision) -> Problem:
         """The problem with unit scaling's factors and initial parameters, if the precision asks for them."""
@@ -250,11 +260,6 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
         TypeError: it takes or gives something else.
         ValueError: a measure takes the name of another figure of a result.
     """
-    if evaluate is not None and not takes_arguments(evaluate, 2):
-        raise TypeError(
-            "evaluate takes (params, precision), the trained parameters and a Precision: "
-            "lambda params, precision: {'test_accuracy': ...}"
-        )
     given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
     try:
         found = {encodable(str(name)): float(value) for name, value in given.items()}
@@ -264,6 +269,21 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
     if taken := sorted(found.keys() & OWN):
         raise ValueError(f"evaluate gives a measure named {taken[0]!r}, which every result has: give it another name")
     return found
+
+
+def rehearsed(problem: Problem, recipe: Recipe, precision: str) -> dict[str, float]:
+    """What `evaluate` measures of the initial parameters, so that a mistake in it costs no training.
+
+    Raises:
+        TypeError: it gives something else than named numbers.
+        ValueError: a measure takes the name of another figure of a result.
+    """
+    if problem.evaluate is None:
+        return {}
+    # It needs parameters of the right formats only: no tiles are planned for it.
+    bits, place = replace(recipe.training, random="philox"), replace(recipe.execution, engine="direct")
+    first = make_loop(problem, replace(recipe, training=bits, execution=place), Point(precision, 0))
+    return measured(problem.evaluate, trained(first), precision)
 
 
 def takes_arguments(function: Any, count: int) -> bool:

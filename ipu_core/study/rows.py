@@ -10,9 +10,12 @@ from typing import Any
 
 from ipu_core.study.summary import MACHINE, final_loss, measures
 from ipu_core.train.checkpoint import replacing
+from lowprec.checks import expect_path
 from lowprec.extras import optional
 
 Row = dict[str, Any]
+MEASURED = ("final_loss", "saturated_weights", "lost_updates", "update_kept", *MACHINE, "seconds")
+"""What every row has that one setting can have more of than another; beside it what `evaluate` measures."""
 
 
 def row(result: Mapping[str, Any]) -> Row:
@@ -43,6 +46,7 @@ def curve_rows(result: Mapping[str, Any], **about: Any) -> list[Row]:
 
 def write_csv(rows: Iterable[Row], path: str | Path) -> None:
     """Rows as a CSV file, with the names of their columns; what was not measured is empty."""
+    expect_path("path", path)
     listed = list(rows)
     names = dict.fromkeys(name for each in listed for name in each)
     with replacing(Path(path)) as draft, open(draft, "w", newline="", encoding="utf-8") as file:

@@ -13,10 +13,12 @@ from typing import Any, Unpack
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.axes import GROUP, RATE, Axis, Setting, axes_of, drawn, grid, label, one_by_one, setting
-from ipu_core.study.compare import compare, listed, precision_text, said, step_of
+from ipu_core.study.compare import compare, listed, precision_text, problem_of, said
 from ipu_core.study.live import as_a_part
-from ipu_core.study.point import Evaluate
+from ipu_core.study.point import Evaluate, Problem, Recipe, ideal_step, rehearsed
+from ipu_core.study.rows import MEASURED
 from ipu_core.study.settings import check_count, usual_engine
+from ipu_core.study.summary import MACHINE
 from ipu_core.study.swept import Sweep
 from ipu_core.study.typed import SEARCHES
 from ipu_core.train.arguments import is_real
@@ -115,6 +117,12 @@ def sweep(
         if why is not None:
             said(f"{why}; all of this sweep is, to the same bits, without cycles and memory\n")
     training, execution = _values(training, execution, base, options)
+    # Every training and what decides are known to be right before the first point is trained.
+    problem = problem_of(loss, params, batches, evaluate, model_state)
+    trainings = {each.recipe: _with(training, each.recipe, problem) for each in settings}
+    for each in trainings.values():
+        ideal_step(problem, each)
+    _check_measure(by, problem, Recipe(training=training, execution=execution, steps=steps), base)
     made = Sweep(title or getattr(loss, "__name__", "sweep"), every, start, settings, by, within, search)
 
     @as_a_part()
@@ -125,7 +133,7 @@ def sweep(
             own = dict.fromkeys(each.precision for each in wanted if each.recipe == recipe)
             study = compare(
                 loss, params, batches, list(own), steps=steps, seeds=seeds, evaluate=evaluate,
-                training=_with(training, recipe, loss, params, batches, model_state), execution=execution,
+                training=trainings[recipe], execution=execution,
                 model_state=model_state, folder=None if folder is None else Path(folder) / _place(recipe),
                 on_nonfinite=on_nonfinite, executor=executor, threads=threads,
                 title=", ".join([made.title, *(f"{name} {label(value)}" for name, value in recipe)]),
@@ -175,17 +183,23 @@ def _values(
     return options_of(training, execution, **options)
 
 
-def _with(
-    training: Training, recipe: Sequence[tuple[str, Any]], loss: Any, params: Any, batches: Any, state: Any
-) -> Training:
+def _check_measure(by: str, problem: Problem, how: Recipe, base: str) -> None:
+    """Refuses what is measured of no point, or what a model without a machine does not have."""
+    known = [name for name in MEASURED if how.execution.engine == "tiles" or name not in MACHINE]
+    # `evaluate` is called only where it may have given the name.
+    if by not in known and by not in (own := rehearsed(problem, how, base)):
+        machine = f" (engine={how.execution.engine!r} models no machine)" if by in MACHINE else ""
+        raise ValueError(f"by: there is no measure {by!r}{machine}; there are {', '.join([*known, *own])}")
+
+
+def _with(training: Training, recipe: Sequence[tuple[str, Any]], problem: Problem) -> Training:
     """A training with the changes of a recipe."""
     # The rate is of the optimizer that is varied beside it, the order of sums of all else.
     for name, value in sorted(recipe, key=lambda change: change[0] in (RATE, GROUP)):
         if name == RATE:
             training = replace(training, optimizer=replace(training.optimizer, lr=value))  # type: ignore[type-var]
         elif name == GROUP:
-            ideal = step_of(loss, params, batches, training, state)
-            orders = choose_accumulations(ideal, training.rule)
+            orders = choose_accumulations(ideal_step(problem, training), training.rule)
             own: Any = {number: replace(order, group=value) for number, order in orders.items()}
             training = replace(training, accumulations=own)
         else:

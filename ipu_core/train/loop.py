@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
-from ipu_core.errors import NotFinite, NothingSaved, OtherOrders
+from ipu_core.errors import ChangesNothing, NotFinite, NothingSaved, OtherOrders
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import checkpoint
@@ -74,6 +74,8 @@ class TrainLoop(Reports):
 
     Warns:
         OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
+        ChangesNothing: what the precision says beside its preset changes nothing in the step, such as moments that the
+            optimizer does not keep.
         NothingSaved: what is made again makes the fullest tile fuller, what is streamed of activations frees less than
             1 % of it (engine "tiles", for which the step is compiled once more); no gradient reads anything of a part
             that is to be made again.
@@ -114,6 +116,11 @@ class TrainLoop(Reports):
         prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
         watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
         self._begin(Stepper(prepared, state, watching), writer_of(loss))
+        if prepared.unused:
+            told = (
+                f"{training.precision.name}: what it says of {', '.join(prepared.unused)} changes nothing in this step"
+            )
+            warnings.warn(told, ChangesNothing, stacklevel=3)
         for told in unsaved(prepared.planned, self._stepper.prepared.bill):
             warnings.warn(told, NothingSaved, stacklevel=3)
 

@@ -17,15 +17,16 @@ from ipu_core.diagnose.finite import cause, check_choice, in_words
 from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.block import Array
+from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import branch_of
 from ipu_core.ir.precision.amax_scales import fitting
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.precision.unused import unused
 from ipu_core.ir.pytree import PyTree, flatten, named, paths, unflatten
 from ipu_core.ir.run.execute import Observer
 from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.loss_scale import Scale
-from ipu_core.train.optim.common import Common, Rate, rate_of
+from ipu_core.train.optim.common import Common, Optimizer, Rate, rate_of
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
@@ -101,6 +102,7 @@ class Prepared:
         batch_inputs: Converts a batch to inputs of the step.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
+        unused: Fields of the precision that were said and change nothing in the step.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
     """
 
@@ -109,6 +111,7 @@ class Prepared:
     batch_inputs: BatchInputs
     rate: Rate
     on_nonfinite: str
+    unused: tuple[str, ...] = ()
     bill: Bill | None = None
 
 
@@ -276,21 +279,28 @@ def begun(
     on_nonfinite: str,
 ) -> tuple[Prepared, State]:
     """A training before its first step; arguments and errors as of `TrainLoop`."""
-    precision, optimizer = training.precision, training.optimizer
-    if isinstance(optimizer, Common):
-        optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
+    precision = training.precision
     scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
-    ideal = step_block(
-        loss_in_units(loss, params, precision), optimizer, params, batch,
-        micro_batches=training.micro_batches, running_mean=precision.running_mean, scaled=scale is not None,
-        model_state=model_state,
-    )  # fmt: skip
-    planned = planned_step(ideal, training, execution)
+    loss = loss_in_units(loss, params, precision)
+
+    def optimizer_of(own: Precision) -> Optimizer:
+        given = training.optimizer
+        return given.for_precision(own.scaled_state, store_root=own.store_root) if isinstance(given, Common) else given
+
+    def ideal(own: Precision) -> Block:
+        return step_block(
+            loss, optimizer_of(own), params, batch, micro_batches=training.micro_batches,
+            running_mean=own.running_mean, scaled=scale is not None, model_state=model_state,
+        )  # fmt: skip
+
+    optimizer, traced = optimizer_of(precision), ideal(precision)
+    planned = planned_step(traced, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
     # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
-    prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite))
+    idle = unused(precision, lambda own: traced if own == precision else ideal(own))
+    prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite), idle)
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
 
 

@@ -90,6 +90,10 @@ def four_terms(generator: np.random.Generator, terms: int, rows: int, reach: tup
     b[:4] = _significands(generator, (4, columns)) * np.exp2(generator.integers(-spread, spread + 1, (4, columns)))
     for column in range(columns):
         i, j = pairs[column % 6]
+        if column // 6 % 2 and not ones:
+            # As far apart as operands go: what a sum of float32 loses and an exact one keeps lies 24 places below.
+            b[:4, column] = _significands(generator, 4) * np.exp2(low)
+            b[i, column] *= 2.0 ** (high - low)
         b[j, column] = b[i, column]
     for row in range(rows):
         i, j = pairs[row // 4 % 6]
@@ -124,6 +128,10 @@ def long_sums(
     b = _significands(generator, (terms, columns))
     b *= np.exp2(np.clip(np.rint(generator.uniform(-wide, wide, b.shape)) + middle, low, high))
     if terms > 3:
+        # In every fourth column as far apart as operands go, so that float32 itself loses the smaller ones.
+        apart = slice(3, None, 4)
+        b[:, apart] = _significands(generator, b[:, apart].shape) * np.exp2(low)
+        b[0, apart] *= 2.0 ** (high - low)
         b[list(places)] = b[0]
         pairs = [(0, 1), (0, terms - 1), (0, terms - 1), (0, terms - 1), (1, terms - 1), (terms // 2, terms - 1)]
         for row in range(rows):

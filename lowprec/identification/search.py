@@ -225,7 +225,7 @@ class Search:
             # Formats of other widths under the same exponents come with the sums: here where subnormal results tell.
             for wide in (False, True):
                 results = (ranged for each in cast for ranged in self._result_ranges(each, wide=wide))
-                fitting = self.sizes.first(results, lambda each: (each.operands, each.accumulation, each.rounding.mode))
+                fitting = self.sizes.first(results, _told_by_sizes)
                 found += fitting
                 if fitting:
                     break
@@ -267,11 +267,9 @@ class Search:
         given, (a, b) = np.abs(self.sizes.given.astype(np.float64)), self.sizes.probe
         both = (typed.accumulation.accumulate, typed.accumulation.out)
         some = given[np.isfinite(given) & (given > 0)]
-        if (
-            not some.size
-            or some.max() > min(fmt.max for fmt in both)
-            or some.min() < max(fmt.smallest_subnormal for fmt in both)
-        ):
+        # A largest accumulator may be rounded up in the result: twice the largest is none of either.
+        least, most = max(fmt.smallest_subnormal for fmt in both) / 2, 2 * min(fmt.max for fmt in both)
+        if not some.size or some.max() > most or some.min() < least:
             return False
         size = np.abs(a[:, -1:].astype(np.float64) * b[-1:].astype(np.float64))
         inside = (size < min(fmt.max for fmt in both) / 4) & (size > 4 * max(fmt.smallest_normal for fmt in both))
@@ -303,7 +301,9 @@ class Search:
         low, high, factors = -20, 20, 1 if self.sum else 2
         for single in singles:
             own, order = single.operands.format, single.accumulation
-            low = max(low, own.emin - own.mantissa_bits, max(order.accumulate.emin, order.out.emin) // factors)
+            # Half of the numbers have as few bits as a subnormal one.
+            smallest = own.emin if single.operands.rounding.flush else own.emin - own.mantissa_bits
+            low = max(low, smallest, max(order.accumulate.emin, order.out.emin) // factors)
             high = min(high, own.emax - 1, (min(order.accumulate.emax, order.out.emax) - 2) // factors)
         return low, max(high, low + 1)
 
@@ -350,6 +350,12 @@ class Search:
                     candidates.append(
                         replace(single, accumulation=grouped, promote=promotion(self.terms, size, splits))
                     )
+        # Of several parts the result may have the accumulator's format, which no sum of one part tells.
+        if order.out == float32 != order.accumulate:
+            parted = [each for each in candidates if each.promote or each.accumulation.splits > 1]
+            candidates += [
+                replace(each, accumulation=each.accumulation.with_types(order.accumulate)) for each in parted
+            ]
         for probe in self.long:
             candidates = probe.those(candidates)
         # Of both kinds: other lengths tell them apart.
@@ -428,6 +434,14 @@ class Search:
             for splits in splits_of(grouped, part, terms):
                 for stages in dict.fromkeys((None, order.stages)):
                     yield replace(single, accumulation=replace(grouped, splits=splits, stages=stages))
+
+
+def _told_by_sizes(typed: Arithmetic) -> tuple[Any, ...]:
+    """What single products of every size tell apart, of whose namesakes one is as good as another."""
+    order, rounding, smallest = typed.accumulation, typed.rounding, typed.operands.format.smallest_subnormal
+    # Of narrow operands no product is subnormal, but sums that cancel are: whether they are flushed comes with those.
+    cancels = smallest**2 < max(order.accumulate.smallest_normal, order.out.smallest_normal)
+    return typed.operands, order, rounding.mode, rounding.flush and cancels
 
 
 def _always(order: Accumulation, _: int) -> Accumulation:

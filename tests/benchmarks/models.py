@@ -123,8 +123,11 @@ def _separable_loss(params: Any, batch: Any) -> Any:
 MODELS: dict[str, Callable[[], Model]] = {
     "transformer 8x128x128": lambda: transformer(8, 128, 128, 2),
     "transformer 8x32x64": lambda: transformer(8, 32, 64, 2),
+    "transformer 1x128x768": lambda: transformer(1, 128, 768, 12, 12),
     "cnn": lambda: digits("cnn"),
     "separable 16x16x16": lambda: separable(16, 16, (16, 32, 32)),
     "mlp": lambda: digits("mlp"),
 }
 """By name: transformers by batch x context x width, images by batch x side x side."""
+LARGE = ("transformer 1x128x768",)
+"""Of GPT-2 small's layers, heads and width (85 million weights, 64 words): timed only where asked for."""

@@ -117,7 +117,9 @@ class Precision(RoleFormats):
             return spec
         if isinstance(spec, Identified):
             found = replace(PRESETS["fp32.32"], **fields_of(spec))
-            return replace(found, name=str(found))
+            # Not as a variant of a chip's preset, which it may be near by chance.
+            name = found._beside("fp32.32")
+            return replace(found, name=name if _says(name, found) else str(found))
         if not isinstance(spec, str):
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         return replace(_meant(spec), name=spec)

@@ -77,7 +77,8 @@ def test_a_study_of_a_function_in_a_file_and_where_it_goes_on(folder: Path, caps
     first = losses(folder / "a")
     assert len(first) == 2
     assert "mine.py:make, sgd lr 0.001, 5 steps" in capsys.readouterr().out
-    (folder / "beside.py").write_text("width = 7\n")
+    # Of another length: a file written again in the same second and as long is the compiled one to Python.
+    (folder / "beside.py").write_text("width = 11\n")
     sys.modules.pop("beside", None)
     assert main([*study, "--out", "a"]) == 2
     assert "a holds a study with other settings" in capsys.readouterr().err

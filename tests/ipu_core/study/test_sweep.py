@@ -80,6 +80,34 @@ def test_wrong_calls_are_refused(axes: Any, how: Any, words: str) -> None:
         swept(axes, **how)
 
 
+@pytest.mark.parametrize(
+    ("axes", "how", "words"),
+    [
+        ({"lr": [0.1, math.nan]}, {}, "lr must"),
+        ({"lr": ["fast"]}, {}, "lr must"),
+        ({"group": "4 ... 0"}, {"search": "bisect"}, "group"),
+        ({"micro_batches": [1, 3]}, {}, "3 equal micro-batches"),
+        ({"weights": "e8m3"}, {"by": "accuracy"}, "no measure 'accuracy'; there are final_loss, saturated_weights"),
+        ({"weights": "e8m3"}, {"by": "cycles_per_step"}, "engine='direct' models no machine"),
+        ({"weights": "e8m3"}, {"by": "loss", "evaluate": lambda params, precision: {"size": 1.0}}, "seconds, size"),
+        ({"weights": "e8m3"}, {"evaluate": lambda params: {"size": 1.0}}, "evaluate takes"),
+    ],
+)
+def test_what_is_wrong_with_a_later_point_is_found_before_the_first(
+    axes: Any, how: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=words):
+        swept(axes, folder=tmp_path / "study", **how)
+    assert not (tmp_path / "study").exists()
+
+
+def test_texts_say_numbers_where_an_axis_has_them() -> None:
+    (axis,) = axes_of({"group": "1 ... 4"})
+    assert axis.values == (1, 2, 3, 4)
+    made = swept({"group": "2 ... 4"}, seeds=1, steps=2)
+    assert [each.values["group"] for each in made.settings[1:]] == [2, 3, 4]
+
+
 def test_a_bisection_finds_what_the_whole_line_finds() -> None:
     axes = {"weights": "e8m12 ... e8m1"}
     found, every = swept(axes, search="bisect", within=0.5, steps=40), swept(axes, search="each", within=0.5, steps=40)
