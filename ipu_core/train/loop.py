@@ -117,9 +117,7 @@ class TrainLoop(Reports):
         watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
         self._begin(Stepper(prepared, state, watching), writer_of(loss))
         if prepared.unused:
-            told = (
-                f"{training.precision.name}: what it says of {', '.join(prepared.unused)} changes nothing in this step"
-            )
+            told = f"{training.precision.name}: {' and '.join(prepared.unused)} changes nothing in this step"
             warnings.warn(told, ChangesNothing, stacklevel=3)
         for told in unsaved(prepared.planned, self._stepper.prepared.bill):
             warnings.warn(told, NothingSaved, stacklevel=3)

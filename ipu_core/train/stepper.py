@@ -102,7 +102,7 @@ class Prepared:
         batch_inputs: Converts a batch to inputs of the step.
         rate: The learning rate.
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
-        unused: Fields of the precision that were said and change nothing in the step.
+        unused: Words of the precision that change nothing in the step.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
     """
 
