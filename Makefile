@@ -1,5 +1,5 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
-# `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
+# `make study`, `make demo` and `make docs` install what they need and no more; the other targets the tools of development too.
 .PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz faults \
   sanitize lint bench bench-cuda notebooks docs clean
 .DEFAULT_GOAL := help
@@ -10,6 +10,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
 LIGHT := $(VENV)/.lowprec-light-stamp
+DOCS := $(VENV)/.lowprec-docs-stamp
 KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*/*.cpp kernels/cpu/*/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
@@ -33,7 +34,8 @@ define INSTALL
 	    command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
 	  [ -n "$$python" ] || { echo "lowprec needs Python 3.11 or later; no such python3 was found on the path."; exit 1; }; \
 	  [ -x $(PY) ] || $$python -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable
+	@echo "Installs lowprec and what it needs into $(VENV) and compiles its kernels: some minutes, this once."
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable
 endef
 
 # The kernels are compiled for this machine alone. Of bytecode only what a study needs is made: a quarter of the whole.
@@ -44,6 +46,11 @@ $(LIGHT): pyproject.toml $(KERNELS)
 
 $(STAMP): pyproject.toml $(KERNELS)
 	$(INSTALL) ".[dev]" --config-settings=cmake.define.LOWPREC_ISAS=all
+	@touch $@ $(LIGHT) $(DOCS)
+
+# The site needs no tools of development.
+$(DOCS): pyproject.toml $(KERNELS)
+	$(INSTALL) ".[docs]" --config-settings=cmake.define.LOWPREC_ISAS=best
 	@touch $@ $(LIGHT)
 
 light: $(LIGHT)
@@ -109,7 +116,7 @@ bench-cuda: setup
 	$(PY) -m tests.benchmarks.bench_cuda
 
 # The site, in build/site: every warning is an error.
-docs: setup
+docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet -f notebooks/docs/mkdocs.yml
 	@echo "built: build/site/index.html"
 

@@ -131,11 +131,10 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     heights = [(scale(value) - low) / (high - low) for value, _, _ in ends]
     edge = 1 / ROOM
     names = [in_lines(name, 22, 3) for _, name, _ in ends]
-    lines = max((name.count("\n") + 1 for name in names), default=1)
-    gap = 0.052 if lines == 1 else 0.034 * lines
-    apart = enumerate(_apart(heights, gap))
-    places = [min(max(place, i * gap), 1 - (len(ends) - 1 - i) * gap) for i, place in apart]  # within the panel
-    for name, (_, _, colour), start, place in zip(names, ends, heights, places, strict=True):
+    lines = [name.count("\n") + 1 for name in names]
+    small = max(lines, default=1) > 1
+    sizes = [(0.026 if small else 0.035) * count + 0.008 for count in lines]
+    for name, (_, _, colour), start, place in zip(names, ends, heights, _apart(heights, sizes), strict=True):
         axes.plot([edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes)
         axes.text(
             edge + 0.03,
@@ -143,7 +142,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
             name,
             color=colour,
             va="center",
-            fontsize=9.5 if lines == 1 else 7.5,
+            fontsize=7.5 if small else 9.5,
             fontweight="bold",
             transform=axes.transAxes,
             parse_math=False,
@@ -164,17 +163,31 @@ def in_lines(name: str, width: int, most: int) -> str:
     return "\n".join(lines)
 
 
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Moves ascending heights as little as needed to be `gap` apart, colliding runs about their middle."""
-    runs: list[tuple[float, int]] = []  # (middle, count)
-    for height in heights:
-        middle, count = height, 1
+def _apart(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """Places beside ascending heights for labels of these sizes, within 0 and 1 and as near as they do not overlap."""
+    runs: list[tuple[float, list[int]]] = []  # where it begins, and its labels
+    for index in range(len(heights)):
+        members, begin = [index], _beginning([index], heights, sizes)
         # Merged runs may touch the one before them: each merge is checked again.
-        while runs and runs[-1][0] + (runs[-1][1] - 1) * gap / 2 + gap > middle - (count - 1) * gap / 2:
-            other, more = runs.pop()
-            middle, count = (middle * count + other * more) / (count + more), count + more
-        runs.append((middle, count))
-    return [middle + (index - (count - 1) / 2) * gap for middle, count in runs for index in range(count)]
+        while runs and runs[-1][0] + sum(sizes[i] for i in runs[-1][1]) > begin:
+            members = [*runs.pop()[1], *members]
+            begin = _beginning(members, heights, sizes)
+        runs.append((begin, members))
+    return [
+        begin + sum(sizes[i] for i in members[:place]) + sizes[index] / 2
+        for begin, members in runs
+        for place, index in enumerate(members)
+    ]
+
+
+def _beginning(members: Sequence[int], heights: Sequence[float], sizes: Sequence[float]) -> float:
+    """Where labels that touch begin, so that their middles are on the whole at their heights."""
+    total, before = sum(sizes[i] for i in members), 0.0
+    starts = []
+    for i in members:
+        starts.append(heights[i] - before - sizes[i] / 2)
+        before += sizes[i]
+    return min(max(sum(starts) / len(starts), 0.0), max(1 - total, 0.0))
 
 
 def _dots(axes: "Axes", groups: Groups, field: str, title: str, show: Callable[[float], str]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from lowprec.arrays import whole_array
 from lowprec.extras import optional
+from lowprec.integers import ceil_div
 from lowprec.processor import in_default_state
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
@@ -54,7 +55,7 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
     """Asserts that both have the same dtype, shape and bits; any two NaNs are the same.
 
     Raises:
-        AssertionError: names the first element that differs, its index, and how many do.
+        AssertionError: names the first element that differs, its index and bits, and how many do.
         TypeError: arrays of no format, integer or bool (complex, extended precision, objects), or masked elements.
     """
     a, b = whole_array(actual), whole_array(desired)
@@ -63,10 +64,19 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
     wrong = np.atleast_1d(_bits(a) != _bits(b))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        left, right = np.atleast_1d(a)[where], np.atleast_1d(b)[where]
+        left, right = (_with_bits(np.atleast_1d(x)[where]) for x in (a, b))
         raise AssertionError(
             f"{np.count_nonzero(wrong)} of {a.size} elements differ, the first at {where}: {left} and {right}"
         )
+
+
+def _with_bits(value: Any) -> str:
+    """A number and, if it is of a format, its code: neighbours may print alike, and no decimal shows the bit."""
+    fmt = format_of_dtype(value.dtype)
+    if fmt is None:
+        return str(value)
+    code = int(np.atleast_1d(value).view(fmt.code_dtype)[0])
+    return f"{value} (0x{code:0{ceil_div(fmt.bits, 4)}x})"
 
 
 def _bits(x: Array) -> Array:

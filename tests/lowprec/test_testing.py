@@ -69,7 +69,8 @@ def test_assert_on_grid() -> None:
 def test_assert_same_bits() -> None:
     lpt.assert_same_bits(np.array([np.nan, 1], np.float16), np.array([-np.nan, 1], np.float16))
     lpt.assert_same_bits([1, 2], [1, 2])
-    with pytest.raises(AssertionError, match=r"1 of 2 elements differ, the first at \(1,\): 0\.0 and -0\.0"):
+    expected = r"differ, the first at \(1,\): 0\.0 \(0x0000000000000000\) and -0\.0 \(0x8000000000000000\)"
+    with pytest.raises(AssertionError, match=expected):
         lpt.assert_same_bits([1.0, 0.0], [1.0, -0.0])
     with pytest.raises(AssertionError, match=r"float32 of shape \(1,\) is not float64"):
         lpt.assert_same_bits(np.ones(1, np.float32), np.ones(1))

@@ -83,11 +83,15 @@ def test_nothing_to_draw_is_refused() -> None:
 
 
 def test_labels_move_apart_as_little_as_needed() -> None:
-    assert np.allclose(_apart([0.1, 0.5], 0.1), [0.1, 0.5])
-    assert np.allclose(_apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
-    moved = _apart([0.10, 0.12, 0.21, 0.9], 0.1)
+    assert np.allclose(_apart([0.1, 0.5], [0.1] * 2), [0.1, 0.5])
+    assert np.allclose(_apart([0.5, 0.5, 0.5], [0.1] * 3), [0.4, 0.5, 0.6])
+    moved = _apart([0.10, 0.12, 0.21, 0.9], [0.1] * 4)
     assert np.all(np.diff(moved) > 0.1 - 1e-12)
-    assert moved[-1] == 0.9
+    assert np.isclose(moved[-1], 0.9)
+    # A label of three lines takes as much as it is high, and none leaves the panel.
+    assert np.allclose(_apart([0.5, 0.5], [0.3, 0.1]), [0.4, 0.6])
+    assert np.allclose(_apart([0.0, 0.01], [0.1, 0.3]), [0.05, 0.25])
+    assert np.allclose(_apart([0.99, 1.0], [0.1, 0.1]), [0.85, 0.95])
 
 
 def test_every_measure_has_a_panel_with_its_unit_and_ticks_that_differ(tmp_path: Path) -> None:
