@@ -19,7 +19,7 @@ from lowprec import Accumulation
 from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ipu_core import errors, nn, poptorch
+    from ipu_core import errors, nn, packing, poptorch
     from ipu_core.chip.control import FloatingPointControl
     from ipu_core.chip.hardware_random import HardwareRandom
     from ipu_core.chip.target import Target
@@ -201,6 +201,7 @@ __all__ = [
     "lower",
     "mup_groups",
     "nn",
+    "packing",
     "plan",
     "poptorch",
     "recompute_curve",
@@ -252,6 +253,7 @@ _find = lazy_names(
         "frontends.jax": "JaxModel from_jax",
         "library": "",
         "nn": "",
+        "packing": "",
         "poptorch": "",
         "report": "",
         "study": "",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ipu_core import interruption, own, reproduce, study
+from ipu_core import interruption, own, packing, reproduce, study
 from ipu_core.chip.target import CHIPS, Target
 from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
@@ -44,8 +44,7 @@ from lowprec import streams
 if TYPE_CHECKING:
     from ipu_core.study.results import Study
 
-COMMANDS = "study|sweep|train|profile|blame|reproduce|demo"
-"""Axes of a sweep whose values are numbers."""
+COMMANDS = "study|sweep|train|profile|blame|reproduce|packing|demo"
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
@@ -174,6 +173,13 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
     again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
     again.set_defaults(run=_reproduce)
+    rows = commands.add_parser("packing", help="several sequences a row: what it saves for a histogram of lengths")
+    rows.add_argument("name", metavar="NAME", help=f"{', '.join(packing.NAMES)}, or a file.csv of length,count")
+    rows.add_argument("--length", type=int, help="tokens of a pack (default: the published, or the longest sequence)")
+    rows.add_argument("--depth", type=typed.count, help="most sequences of a pack (default: a row for each of several)")
+    rows.add_argument("--strategy", choices=("spfhp", "lpfhp", "nnlshp"), help="default spfhp, without --depth several")
+    rows.add_argument("--out", type=Path, metavar="FILE.png", help="also draw it")
+    rows.set_defaults(run=_packing)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: study.command.demo())
     return parser
@@ -393,6 +399,11 @@ def _blame(given: argparse.Namespace) -> int:
     study.command.explain(
         _settings(given, [precision]), precision, given.seed, given.by, given.out, own.models.load, **limits
     )
+    return 0
+
+
+def _packing(given: argparse.Namespace) -> int:
+    packing.command.show(given.name, given.length, given.depth, given.strategy, given.out)
     return 0
 
 

@@ -54,7 +54,7 @@ FLOORS = {
     ),
     "train": Floor(("ipu_core.train",), ("compile", "nn", "watch")),
     "diagnose": Floor(("ipu_core.diagnose",), ("train",)),
-    "study": Floor(("ipu_core.study",), ("diagnose", "report")),
+    "study": Floor(("ipu_core.study", "ipu_core.packing"), ("diagnose", "report")),
     "reproduce": Floor(("ipu_core.reproduce",), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
     "command line": Floor(

@@ -13,8 +13,8 @@ from lowprec.checks import shown
 from lowprec.types import Array
 
 PUBLISHED = {"wikipedia": ("wikipedia_512.csv", 512), "squad": ("squad11_384.csv", 384)}
-"""Histograms that come with the package, and the length that they were packed to: of BERT's pre-training on Wikipedia and
-of SQuAD 1.1 (Krell et al. 2021, arXiv 2107.02027)."""
+"""Histograms that come with the package, and the length that they were packed to: of BERT's pre-training on Wikipedia
+and of SQuAD 1.1 (Krell et al. 2021, arXiv 2107.02027)."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Packed rows: the tokens of several sequences side by side, with what keeps them apart.
 
-What is written depends on the sequences, the options and the key alone, window by window, so that a stream can be cut off
-anywhere and goes on to the same rows.
+What is written depends on the sequences, the options and the key alone, window by window, so that a stream can be cut
+off anywhere and goes on to the same rows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ STRATEGIES: Final[dict[str, Callable[[Histogram, int, int | None], Packing]]] = 
     "spfhp": spfhp,
     "nnlshp": lambda histogram, length, _: nnlshp(histogram, length),
 }
+ROWS = 512
 WINDOW = 2**16
 """Sequences that are packed together: each kind of pack comes up often enough that no window ends in many open ones."""
 
@@ -194,7 +195,9 @@ def assigned(packing: Packing, lengths: Array, key: KeyLike, depth: int | None =
     members = members[(members >= 0).any(axis=1)]
     # Sequences first: a place that nobody came for is behind them.
     members = np.take_along_axis(members, np.argsort(members < 0, axis=1, kind="stable"), axis=1)
-    return np.pad(members, ((0, 0), (0, max((depth or 0) - members.shape[1], 0))), constant_values=-1)
+    missing = max((depth or 0) - packing.depth, 0)
+    padded: Array = np.pad(members, ((0, 0), (0, missing)), constant_values=-1)
+    return padded
 
 
 def _laid_out(arrays: list[Array], lengths: Array, members: Array, options: Options, first: int) -> PackedRows:
@@ -202,21 +205,32 @@ def _laid_out(arrays: list[Array], lengths: Array, members: Array, options: Opti
     there = members >= 0
     own = np.where(there, lengths[members], 0).astype(np.int32)
     begins = np.cumsum(own, axis=1, dtype=np.int32) - own
+    shape = len(members), options.length
+    tokens, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
+    starts, sources = np.where(there, begins, -1).astype(np.int32), np.where(there, members + first, -1)
+    made = PackedRows(tokens, positions, segments, starts, sources)
+    # As many rows at a time as a cache holds.
+    for row in range(0, len(members), ROWS):
+        part = slice(row, row + ROWS)
+        _fill(made, part, [arrays[number] for number in members[part][there[part]]], begins[part], own[part], options)
+    return made
+
+
+def _fill(made: PackedRows, part: slice, arrays: list[Array], begins: Array, own: Array, options: Options) -> None:
+    """Writes some rows, whose sequences lie one behind the other in `arrays`."""
+    joined = np.concatenate(arrays)
+    if joined.min() < 0 or joined.max() > 2**31 - 1:
+        raise ValueError(f"tokens are numbers from 0 to 2^31 - 1, not {joined.min()} to {joined.max()}")
     place = np.arange(options.length, dtype=np.int32)
     filled = place < own.sum(axis=1, dtype=np.int32)[:, None]
-    # In the order of the rows, whose sequences lie one behind the other.
-    joined = np.concatenate([arrays[number] for number in members[there]])
-    if joined.min() < 0 or joined.max() > 2**31 - 1:
-        raise ValueError(
-            f"tokens are numbers from 0 to 2^31 - 1, not {joined.min()} to {joined.max()}, as among the {len(arrays):,} "
-            f"sequences from {first:,} on"
-        )
-    tokens = np.full(filled.shape, options.padding, np.int32)
+    tokens, segments, positions = made.tokens[part], made.segments[part], made.positions[part]
+    tokens[:] = options.padding
     tokens[filled] = joined
-    segments, positions = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.int32)
-    for slot in range(members.shape[1]):
-        inside = (place >= begins[:, slot, None]) & (place < (begins + own)[:, slot, None])
-        segments += inside * np.int32(slot + 1)
-        positions += inside * (place - begins[:, slot, None])
-    starts, sources = np.where(there, begins, -1).astype(np.int32), np.where(there, members + first, -1)
-    return PackedRows(tokens, positions, segments, starts, sources)
+    positions += place
+    for slot in range(own.shape[1]):
+        reached = (place >= begins[:, slot, None]) & (own[:, slot, None] > 0)
+        segments += reached
+        # Where a sequence begins, the one before it is left behind.
+        positions -= reached * (own[:, slot - 1, None] if slot else np.int32(0))
+    segments *= filled
+    positions *= filled

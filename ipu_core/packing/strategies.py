@@ -1,4 +1,4 @@
-"""Which lengths go together: greedy over the histogram from the longest on, or by least squares over all kinds of packs.
+"""Which lengths go together: greedy over the histogram from the longest on, or by least squares over all packs.
 
 Krell, Kosec, Perez, Fitzgibbon: Efficient sequence packing without cross-contamination (2021, arXiv 2107.02027). The
 greedy ones look at lengths, not at sequences, so that millions take milliseconds.
@@ -18,7 +18,7 @@ from lowprec.extras import optional
 from lowprec.types import Array
 
 LIGHT, SHORT = 0.09, 8
-"""Weight of the residuals of lengths up to `SHORT` in `nnlshp`: padding takes such sequences up anyway (section 3.2)."""
+"""Weight of the residuals of lengths up to `SHORT` in `nnlshp`: padding takes such sequences up anyway."""
 MOST_OF_THREE = 1024
 """Tokens of a pack up to which all kinds of three are listed: 87,808 of them for 1,024."""
 
@@ -26,8 +26,8 @@ MOST_OF_THREE = 1024
 def spfhp(histogram: Histogram, length: int, depth: int | None = None) -> Packing:
     """Shortest pack first, as published: each length, from the longest on, goes into the open packs with most room.
 
-    A length that no open pack has room for opens a pack for each of its sequences: sequences that all have one length are
-    not packed at all. `lpfhp` fills such packs, and needs fewer throughout.
+    A length that no open pack has room for opens a pack for each of its sequences: sequences that all have one length
+    are not packed at all. `lpfhp` fills such packs, and needs fewer throughout.
 
     Args:
         histogram: Sequences by length.

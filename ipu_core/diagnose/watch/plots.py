@@ -59,8 +59,10 @@ def plot_exponents(record: Record, name: str, ax: Axes | None) -> Axes:
         if LOWEST < exponent < LOWEST + BINADES:
             ax.axhline(exponent, color=GREY, linewidth=0.8, linestyle="--")
             # Beside the panel: what saturates lies where the line does.
-            how = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-            ax.annotate(words, (1, exponent), (3, 0), fontsize=7, color=GREY, annotation_clip=False, **how)
+            ax.annotate(
+                words, (1, exponent), (3, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+                va="center", fontsize=7, color=GREY, annotation_clip=False,
+            )  # fmt: skip
             low, high = min(low, exponent), max(high, exponent)
     ax.set_ylim(low - 2, high + 3)
     ax.yaxis.set_major_formatter(lambda value, _: f"$2^{{{value:.0f}}}$")

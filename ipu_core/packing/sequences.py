@@ -1,0 +1,23 @@
+"""What a model needs of packed rows: losses of each sequence, though several lie in a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_core import nn
+
+
+def by_sequence(values: Any, segments: Any, depth: int) -> Any:
+    """Sums over the tokens of each sequence: (rows, length) -> (rows, depth), in one product.
+
+    Works on arrays and on traced values. Means are the sums over those of ones; a row that has fewer sequences gives 0.
+
+    Args:
+        values: (rows, length), such as the loss of each token.
+        segments: (rows, length) integers as of `PackedRows`: 1, 2, ..., and 0 for padding.
+        depth: Most sequences of a row.
+    """
+    own = nn.one_hot(segments, depth + 1)
+    return nn.reduce_sum(nn.reshape(values, (*np.shape(values), 1)) * own, 1)[:, 1:]
