@@ -71,6 +71,15 @@ def test_blocks_of_a_fixed_length_are_no_number_of_parts() -> None:
     assert "promote=32" in str(Precision.parse(found))
 
 
+# What only sums that cancel flush; a largest accumulator that is rounded up in the result; the ends of groups of dot4.
+@pytest.mark.parametrize("number", [14, 28, 85])
+def test_boxes_that_few_numbers_tell_from_another(number: int) -> None:
+    box = draw(number)
+    found = lp.identify(box, trials=20_000, terms=128)
+    assert found.arithmetic is not None
+    assert same(box, found)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_of_a_hundred_random_boxes_most_are_named_and_none_wrongly() -> None:
