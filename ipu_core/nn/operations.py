@@ -260,25 +260,26 @@ def embedding(table: Value, indices: Value) -> Value:
     Raises:
         TypeError: indices that are no integers.
     """
-    if _format(indices) != INT32:
-        swapped = "; are the arguments swapped? The table comes first" if _format(table) == INT32 else ""
-        raise TypeError(f"indices must be integers, the numbers of rows, not {format_name(_format(indices))}{swapped}")
+    if element_format(indices) != INT32:
+        swapped = "; are the arguments swapped? The table comes first" if element_format(table) == INT32 else ""
+        given = format_name(element_format(indices))
+        raise TypeError(f"indices must be integers, the numbers of rows, not {given}{swapped}")
     return apply("gather", table, indices)
 
 
-def _format(x: Value) -> Any:
+def element_format(x: Value) -> Any:
     return x.format if isinstance(x, Traced) else format_of(as_array(x))
 
 
 def widen(x: Value) -> Value:
     """x in at least float32: half and narrower formats are converted, exactly."""
-    fmt = _format(x)
+    fmt = element_format(x)
     return in_format(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
 
 
 def narrow(x: Value, like: Value) -> Value:
     """x in the format of another value."""
-    return in_format(x, _format(like))
+    return in_format(x, element_format(like))
 
 
 def table_like(table: Array, x: Value) -> Array:
@@ -288,7 +289,7 @@ def table_like(table: Array, x: Value) -> Array:
         TypeError: an array that is no floats.
     """
     # a format that is text is one of integers
-    if isinstance(_format(x), str):
+    if isinstance(element_format(x), str):
         raise TypeError("an array of integers cannot be multiplied by a table of numbers: x.astype(np.float32)")
     # in the dtype of x: NumPy would widen halves that are multiplied by a float32 table
     return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)

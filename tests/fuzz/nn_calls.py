@@ -141,6 +141,12 @@ def _sequences() -> Calls:
             "axis": 0}),
         "causal_mask": (nn.causal_mask, lambda d: {"queries": d.integer(1, 5), "keys": d.one_of((None, 5))}),
         "padding_mask": (nn.padding_mask, lambda d: {"lengths": d.integers((3,), 4), "keys": 4}),
+        "segment_sum": (nn.segment_sum, lambda d: {
+            "x": d.array((5, 3), FLOAT), "index": d.integers((5,), 4), "count": d.integer(4, 6)}),
+        "segment_mean": (nn.segment_mean, lambda d: {
+            "x": d.array((5, 3), FLOAT), "index": d.integers((5,), 4), "count": d.integer(4, 6)}),
+        "scatter_add": (nn.scatter_add, lambda d: {
+            "x": d.array((4, 3), FLOAT), "index": d.integers((5,), 4), "updates": d.array((5, 3), FLOAT)}),
         "segment_mask": (nn.segment_mask, lambda d: {"segments": d.integers((2, 4), 3), "count": d.one_of((None, 3))}),
         "additive_mask": (nn.additive_mask, lambda d: {"mask": d.array((2, 4), FLOAT), "lowest": -1e4}),
         "attention": (nn.attention, _three),

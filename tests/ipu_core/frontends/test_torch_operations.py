@@ -103,6 +103,13 @@ SHAPES = {
     "gather": lambda v: (
         v.a.gather(2, v.n.unsqueeze(-1)) + v.b.gather(1, torch.tensor([[[0, 1, 2, 0]], [[2, 2, 1, 0]]]))
     ),
+    "index_add scatter_add": lambda v: (
+        v.m.index_add(0, v.n[0], v.m[:3], alpha=2)[:3, :3]
+        + v.a[0].index_add(1, torch.tensor([0, 0, 3]), v.a[1][:, :3])[:, :3]
+        + v.a.new_zeros(3, 5).scatter_add(1, v.n[:1].expand(3, 3), v.a[0][:, :3])[:, :3]
+        + v.a.new_zeros(5, 3).scatter_reduce(0, v.n[:1].t().expand(3, 3), v.b[0][:, :3], "sum")[:3]
+        + v.m.index_put((v.n[1],), v.m[:3], accumulate=True)[:3, :3]
+    ),
     "tril triu": lambda v: v.m.tril() + v.m.triu(1) * 2,
     "index_put": lambda v: _written(v),
     "pixel_shuffle": lambda v: F.pixel_shuffle(v.i, 2),

@@ -157,7 +157,7 @@ def test_files_of_histograms(tmp_path: Path) -> None:
     assert Histogram.read(file) == Histogram.of([3, 8, 3])
     for text in ("", "length,count\n", "a,b\nc,d\n", "1,2,3\n", "-1,2\n", "99999999999,1\n"):
         file.write_text(text)
-        with pytest.raises(ValueError, match="histogram|from 0 on"):
+        with pytest.raises(ValueError, match=r"histogram|from 0 on"):
             Histogram.read(file)
     with pytest.raises(ValueError, match="cannot be read"):
         Histogram.read(tmp_path / "none.csv")

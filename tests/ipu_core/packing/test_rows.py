@@ -260,9 +260,7 @@ def test_sums_by_sequence_of_arrays() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 30)), min_size=1, max_size=50), st.integers(0, 10),
        st.integers(0, 20), st.none() | st.integers(1, 4))  # fmt: skip
-def test_graphs_fit_by_nodes_and_edges(
-    sizes: list[tuple[int, int]], nodes: int, edges: int, depth: int | None
-) -> None:
+def test_graphs_fit_by_nodes_and_edges(sizes: list[tuple[int, int]], nodes: int, edges: int, depth: int | None) -> None:
     most = max(1, max(n for n, _ in sizes) + nodes), max(e for _, e in sizes) + edges
     made = pack_graphs(np.array(sizes), *most, depth=depth)
     members = [made.members(number) for number in range(made.packs)]

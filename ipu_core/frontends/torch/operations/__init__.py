@@ -15,6 +15,7 @@ from ipu_core.frontends.torch.operations import (
     products,
     recurrent,
     reductions,
+    scatters,
     shapes,
 )
 from ipu_core.frontends.torch.operations.norms import WRITES
@@ -23,7 +24,7 @@ from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "elements": elementwise.TABLE, "shapes": shapes.TABLE, "reductions": reductions.TABLE,
     "products": products.TABLE, "images": images.TABLE, "norms": norms.TABLE, "losses": losses.TABLE,
-    "recurrent": recurrent.TABLE,
+    "recurrent": recurrent.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: function for table in FAMILIES.values() for name, function in table.items()
@@ -32,6 +33,7 @@ PARTLY: Mapping[str, str] = {
     "`div`": "`rounding_mode`",
     "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
     "`gather`": "an index of the batch that takes a part of the rows",
+    "`scatter_add`, `scatter_reduce`": "an index of another shape than the source; but sums",
     "`adaptive_max_pool`": "the places (indices), where they are used",
     "`sort`, `argsort`, `topk`, `argmax`, `max`, `min`": "one number without axes; of integers, more than 2^24",
     "`conv`, `conv_transpose`": "volumes (3d)",

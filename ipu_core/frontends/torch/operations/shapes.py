@@ -294,7 +294,7 @@ def triangle(keep: Callable[..., Any]) -> Callable[..., Value]:
     return kept
 
 
-def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False) -> Value:
+def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Value) -> Value:
     """x with new elements at constant places: those of a mask, or of one index each for the first axes."""
     if any(isinstance(i, Traced) for i in indices):
         mask = indices[0]
@@ -302,8 +302,6 @@ def put_index(call: NodeCall, x: Value, indices: Sequence[Value | None], new: Va
             mask = reshape(mask, (*shape_of(mask), *(1,) * (len(shape_of(x)) - len(shape_of(mask)))))
             return combined("select", mask, new if shape_of(new) == () else reshape(new, ()), x)
         raise NotImplementedError("writes where the batch says")
-    if accumulate:
-        raise NotImplementedError("adds where an index says")
     pairs = zip(indices, call.node.args[1], strict=True)
     keys = tuple(slice(None) if i is None else np.asarray(i).astype(
         bool if "bool" in str(node.meta["val"].dtype) else np.int64) for i, node in pairs)  # fmt: skip
@@ -348,7 +346,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "repeat": repeated, "tile": repeated, "repeat_interleave.self_int": each_repeated,
     "flip": flipped, "roll": rolled,
     "pad": padded, "constant_pad_nd": lambda call, x, pad, value=0: padded(call, x, pad, "constant", value),
-    "index": indexed, "index_put": put_index,
+    "index": indexed,
     "index_select": lambda call, x, dim, index: taken(x, dim, index),
     "gather": gathered, "tril": triangle(np.tril), "triu": triangle(np.triu), "pixel_shuffle": shuffled_pixels,
 }  # fmt: skip

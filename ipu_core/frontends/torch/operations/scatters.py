@@ -1,0 +1,70 @@
+"""Operations that add where an index says: messages of a graph's edges to its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, numbers
+from ipu_core.frontends.torch.operations.shapes import as_one, put_index
+from ipu_core.ir.trace.array_moves import moveaxis
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, shape_of
+from ipu_core.nn.segments import scatter_add
+
+
+def _floats(x: Value) -> Value:
+    return as_one(numbers(x))
+
+
+def _index(index: Value) -> Value:
+    """Numbers of rows, as int32."""
+    return index if isinstance(index, Traced) else np.asarray(index, np.int32)
+
+
+def index_added(call: NodeCall, x: Value, dim: int, index: Value, source: Value, alpha: float = 1) -> Value:
+    """x with rows of a source added along an axis, one for each number of the index."""
+    place = axis(x, dim)
+    rows = moveaxis(_floats(source), place, 0)
+    rows = rows if alpha == 1 else elementwise("multiply", rows, float(alpha))
+    return moveaxis(scatter_add(moveaxis(_floats(x), place, 0), _index(index), rows), 0, place)
+
+
+def scattered(call: NodeCall, x: Value, dim: int, index: Value, source: Value, *_: Any, **more: Any) -> Value:
+    """x with each element of a source added at the number that stands at its place."""
+    place = axis(x, dim)
+    others = [shape_of(one)[:place] + shape_of(one)[place + 1 :] for one in (x, index)]
+    if others[0] != others[1] or shape_of(index) != shape_of(source):
+        raise NotImplementedError("an index of another shape than what it adds, or than what it adds to")
+    lines, last = (moveaxis(one, place, -1) for one in (_index(index), _floats(source)))
+    total = apply("put_along", lines, last, size=shape_of(x)[place])
+    return elementwise("add", _floats(x), moveaxis(total, -1, place))
+
+
+def reduced(
+    call: NodeCall, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """Sums alone, what was there among them."""
+    if reduce != "sum" or not include_self:
+        raise NotImplementedError(f"reduce={reduce!r}, include_self={include_self}: only sums with what is there")
+    return scattered(call, x, dim, index, source)
+
+
+def put_or_added(
+    call: NodeCall, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False
+) -> Value:
+    """New elements at places, or such that are added to rows by one index."""
+    if not accumulate:
+        return put_index(call, x, indices, new)
+    index = indices[0]
+    if len(indices) != 1 or index is None or "bool" in str(call.node.args[1][0].meta["val"].dtype):
+        raise NotImplementedError("adds at places of several axes, or of a mask")
+    if shape_of(new) != (*shape_of(index), *shape_of(x)[1:]):
+        raise NotImplementedError("adds what is repeated")
+    return scatter_add(_floats(x), _index(index), _floats(new))
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "index_add": index_added, "scatter_add": scattered, "scatter_reduce.two": reduced, "index_put": put_or_added,
+}  # fmt: skip
