@@ -8,6 +8,7 @@ import io
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,9 +20,9 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import live, typed
 from ipu_core.study.executors import connected
 from ipu_core.study.models.named import is_own
-from ipu_core.study.models.size import Size
 from ipu_core.study.settings import (
     MODELS,
+    OF_TEXT,
     UNIT_RATES,
     USUAL,
     Point,
@@ -195,14 +196,17 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     )  # fmt: skip
     parser.add_argument("--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test")
     parser.add_argument("--model", help="the model, where it is not named first")
-    parser.add_argument("--text", metavar="PATH", help="lm: a file or folder (default: the standard library's sources)")
+    parser.add_argument(
+        "--text", metavar="PATH", help="lm, bert: a file or folder (default: the standard library's sources)"
+    )
     parser.add_argument(
         "--layers",
-        help="widths such as 64-256-256-10 (cnn, resnet: channels between); lm: how many (2)",
+        help="widths such as 64-256-256-10 (cnn, resnet: channels between); lm, bert: how many (2)",
     )
     for field in ("width", "heads", "context"):
         usual = getattr(DEFAULT.language_model, field)
-        parser.add_argument(f"--{field}", type=int, help=f"lm: its {field} (default {usual})")
+        parser.add_argument(f"--{field}", type=int, help=f"lm, bert: its {field} (default {usual})")
+    parser.add_argument("--pack", type=typed.count, help="bert: sequences of a row, at most (default 1)")
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(
         "--optimizer",
@@ -273,15 +277,15 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         _refuse_of_models(given, model)
     else:
         check_name("model", model, MODELS)
-    names = ("steps", "batch", "lr", "optimizer", "text")
+    names = ("steps", "batch", "lr", "optimizer", "text", "pack")
     said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     sizes = {name: getattr(given, name) for name in ("width", "heads", "context") if getattr(given, name) is not None}
-    if model == "lm":
+    if model in OF_TEXT:
         if given.layers is not None:
             sizes["layers"] = int(given.layers) if given.layers.isdecimal() else given.layers
-        said["language_model"] = Size(**sizes)
+        said["language_model"] = replace(USUAL[model].get("language_model", DEFAULT.language_model), **sizes)
     elif sizes or given.text is not None:
-        raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
+        raise ValueError(f"--{next(iter(sizes), 'text')} is for {' and '.join(OF_TEXT)}, not for {model}")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
     # weights of deviation 1 want another learning rate; one that is typed stays
@@ -302,8 +306,8 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
 
 def _refuse_of_models(given: argparse.Namespace, model: str) -> None:
     """Refuses options that say what a model in a file says itself."""
-    of_models = {name: getattr(given, name) for name in ("layers", "width", "heads", "context", "text", "batch")}
-    said = [name for name, value in of_models.items() if value is not None]
+    of_models = ("layers", "width", "heads", "context", "text", "batch", "pack")
+    said = [name for name in of_models if getattr(given, name) is not None]
     said += ["data"] * (given.data != DEFAULT.data) + ["unit-scaled"] * given.unit_scaled + ["mup"] * given.mup
     if said:
         raise ValueError(f"--{said[0]} is for {', '.join(MODELS)}: {model} says its model and data itself")

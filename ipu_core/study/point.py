@@ -59,6 +59,7 @@ class Problem:
             its first step is planned.
         state: seed -> what the model carries beside its parameters, such as running statistics; None: nothing.
         deviation: standard deviation of the data's floats, which unit scaling asks for.
+        sequences_of_a_row: on average, where rows are packed.
 
     Raises:
         TypeError: evaluate takes other arguments.
@@ -71,6 +72,7 @@ class Problem:
     shapes: Any = None
     state: Callable[[int], Any] | None = None
     deviation: float = 1.0
+    sequences_of_a_row: float = 1.0
 
     def __post_init__(self) -> None:
         if self.evaluate is not None and not takes_arguments(self.evaluate, 2):

@@ -19,6 +19,7 @@ from ipu_core.study.typed import PRECISIONS, check_name
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
+from ipu_core.train.optim import Adam, Optimizer
 from ipu_core.train.options import Execution, Training, options_of
 from lowprec import BlockFormat
 from lowprec import float32 as FLOAT32
@@ -26,9 +27,21 @@ from lowprec import float32 as FLOAT32
 if TYPE_CHECKING:
     from ipu_core.study.point import Problem
 
-MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
+MODELS = {
+    "mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model", "bert": "BERT",
+}  # fmt: skip
+OF_TEXT = ("lm", "bert")
+"""Models that read a text, of the sizes of a `Size`."""
 USUAL: Mapping[str, Mapping[str, Any]] = {
-    "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"}
+    "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"},
+    "bert": {
+        "steps": 1500,
+        "batch": 32,
+        "lr": 0.002,
+        "optimizer": "lamb",
+        "loss_scale": "automatic",
+        "language_model": Size(64, 2, 4, 64),
+    },
 }
 """Defaults of a model's training where they differ from those of `Settings`."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
@@ -53,12 +66,15 @@ class Settings:
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
-            with batch norm) or "lm" (a transformer over bytes); or FILE:NAME or torch:FILE:NAME, a function in a file.
+            with batch norm), "lm" (a transformer over bytes) or "bert" (masked bytes and the next sentence); or
+            FILE:NAME or torch:FILE:NAME, a function in a file.
         micro_batches, loss_scale, random: As a `Training` takes them.
         streamed, overlap, recompute: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
-        text: Path of the language model's text; None: the standard library's sources.
-        language_model: Its sizes.
+        text: Path of the text that "lm" and "bert" read; None: the standard library's sources.
+        language_model: Their sizes.
+        pack: Sequences of "bert" in a row, at most. Where it is more than one, b1 and b2 of the optimizer are raised to
+            how many there are on average, so that its moments last as many sequences as unpacked.
 
     Raises:
         ValueError: a field out of range or an unknown name.
@@ -85,9 +101,10 @@ class Settings:
     mup: bool = False
     text: str | None = None
     language_model: Size = Size()  # noqa: RUF009  # frozen
+    pack: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "micro_batches"):
+        for name in ("steps", "batch", "micro_batches", "pack"):
             check_count(name, getattr(self, name))
         # The rate is fed in float32: a smaller one would be 0.
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
@@ -96,6 +113,8 @@ class Settings:
             check_name("model", self.model, MODELS)
         if not is_own(self.model) and self.batch % self.micro_batches:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
+        if self.pack > 1 and self.model != "bert":
+            raise ValueError(f"pack is for bert, which has several sequences in a row, not for {self.model}")
         self._values()
 
     def training(self, problem: Problem | None = None) -> Training:
@@ -115,8 +134,10 @@ class Settings:
 
     def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
         trainer = typed.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+        if problem is not None:
+            trainer = lasting(self.scaling.optimizer(trainer, problem), problem.sequences_of_a_row)
         return options_of(
-            optimizer=trainer if problem is None else self.scaling.optimizer(trainer, problem),
+            optimizer=trainer,
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
             recompute=self.recompute,
@@ -161,8 +182,19 @@ class Settings:
             return {"model": data.name, "data": data.name, "data_digest": data.digest()}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
-        said = {"model": self.model, "batch": self.batch, **scaled}
+        packed = {"pack": self.pack} if self.pack > 1 else {}
+        said = {"model": self.model, "batch": self.batch, **packed, **scaled}
         return {**said, "data": data.name, **model, "data_digest": data.digest()}
+
+
+def lasting(optimizer: Optimizer, factor: float) -> Optimizer:
+    """An optimizer whose moments last as many sequences with so many of them in a row as with one: b1^p and b2^p.
+
+    Krell et al. 2021, arXiv 2107.02027, section 3.3; of optimizers without such moments themselves.
+    """
+    if factor == 1 or not isinstance(optimizer, Adam):
+        return optimizer
+    return replace(optimizer, b1=optimizer.b1**factor, b2=optimizer.b2**factor)
 
 
 @dataclass(frozen=True)

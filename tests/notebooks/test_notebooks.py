@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from ipu_core.reproduce import REPRODUCTIONS, few_bits, four_bits, fp8, weights
+from ipu_core.reproduce import REPRODUCTIONS, few_bits, four_bits, fp8, packed, weights
 from ipu_core.study.models.size import Size
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def run_cells(path: Path) -> None:
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOWPREC_SHORT", "1")
-    for module in (few_bits, four_bits, fp8, weights):
+    for module in (few_bits, four_bits, fp8, packed, weights):
         monkeypatch.setattr(module, "SIZE", SMALL)
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")

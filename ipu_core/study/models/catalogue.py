@@ -1,7 +1,7 @@
 """The models that the command line trains, by name, and the data that each is trained on."""
 
 from ipu_core.chip.target import Target
-from ipu_core.study.models import cnn, lm, mlp, own, resnet
+from ipu_core.study.models import bert, cnn, lm, mlp, own, resnet
 from ipu_core.study.models.named import Own, is_own
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
@@ -34,7 +34,10 @@ def problem(settings: Settings, task: Task) -> Problem:
     if isinstance(task, Own):
         return task.problem
     if isinstance(task, Text):
-        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, Target(settings.target))
+        size, how = settings.language_model, (settings.scaling, Target(settings.target))
+        if settings.model == "bert":
+            return bert.problem(size, task, settings.batch, settings.pack, *how)
+        return lm.problem(size, task, settings.batch, *how)
     return CLASSIFIERS[settings.model](settings, task)
 
 
@@ -48,6 +51,9 @@ def title(settings: Settings, task: Task) -> str:
     if isinstance(task, Text):
         size = settings.language_model
         sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
+        if settings.pack > 1:
+            factor = problem(settings, task).sequences_of_a_row
+            sizes += f", up to {settings.pack} sequences a row (on average {factor:.3f}: betas to that power)"
     else:
         sizes = "-".join(map(str, settings.widths(task)))
     scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""
