@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
+    from ipu_core.train.recipes import recipe
     from ipu_core.train.units import mup_groups
 
 __all__ = [
@@ -204,6 +205,7 @@ __all__ = [
     "packing",
     "plan",
     "poptorch",
+    "recipe",
     "recompute_curve",
     "sensitivity",
     "sweep",
@@ -270,6 +272,7 @@ _find = lazy_names(
         "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
         "train.units": "mup_groups",
         "train.options": "Execution Training",
+        "train.recipes": "recipe",
         "train.predictor": "Predictor",
         "train.loss_scale": "LossScale",
         "diagnose.diverge": "Divergence diverge",

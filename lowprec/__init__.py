@@ -56,6 +56,7 @@ from lowprec.values.formats import (
     float64,
     formats,
     p3109,
+    stash143,
     tfloat32,
 )
 from lowprec.values.rounding import Rounding
@@ -164,6 +165,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "sqrt",
+    "stash143",
     "statistics",
     "subtract",
     "sum",

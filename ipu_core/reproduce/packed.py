@@ -26,7 +26,7 @@ from ipu_core.study.models import bert, sentences
 from ipu_core.study.models.size import Size
 from ipu_core.study.models.start import initial
 from ipu_core.study.point import Recipe, make_loop
-from ipu_core.study.settings import Point, lasting
+from ipu_core.study.settings import Point
 from ipu_core.train.data import text
 from ipu_core.train.optim import Lamb
 
@@ -90,7 +90,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> float:
     depth, powered = ROWS[row]
     problem = bert.problem(size, text.load(), BATCH, depth)
     factor = problem.sequences_of_a_row
-    optimizer = lasting(Lamb(RATE), factor if powered else 1.0)
+    optimizer = Lamb(RATE, packing=factor if powered else 1.0)
     count = max(1, round(steps / factor))
     loop = make_loop(problem, Recipe.of(count, optimizer=optimizer, engine="direct"), Point("fp32.32", seed))
     loop.run(problem.batches(seed), count)

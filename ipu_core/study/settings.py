@@ -188,13 +188,13 @@ class Settings:
 
 
 def lasting(optimizer: Optimizer, factor: float) -> Optimizer:
-    """An optimizer whose moments last as many sequences with so many of them in a row as with one: b1^p and b2^p.
+    """An optimizer whose moments last as many sequences with so many of them in a row as with one, if it has such.
 
-    Krell et al. 2021, arXiv 2107.02027, section 3.3; of optimizers without such moments themselves.
+    One whose packing is said already stays as it is.
     """
-    if factor == 1 or not isinstance(optimizer, Adam):
+    if not isinstance(optimizer, Adam) or optimizer.packing != 1:
         return optimizer
-    return replace(optimizer, b1=optimizer.b1**factor, b2=optimizer.b2**factor)
+    return replace(optimizer, packing=factor)
 
 
 @dataclass(frozen=True)

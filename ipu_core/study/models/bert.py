@@ -81,7 +81,7 @@ def layout(size: Size) -> Any:
 
 
 def encoded(heads: int, params: Any, batch: Any) -> Any:
-    """The last layer, (rows * places, width). Sequences of a row see themselves alone, and count places from 0."""
+    """The last layer, (rows, places, width). Sequences of a row see themselves alone, and count places from 0."""
     rows, places = np.shape(batch["tokens"])
     h = nn.embedding(params["embedding"], batch["tokens"]) + nn.embedding(params["position"], batch["positions"])
     h = nn.layer_norm(h + nn.embedding(params["type"], batch["types"]), **params["norm"])
@@ -94,11 +94,17 @@ def encoded(heads: int, params: Any, batch: Any) -> Any:
             part = block["perceptron"]
             inner = nn.gelu(nn.linear(h, **part["up"]))
             h = nn.layer_norm(h + nn.linear(inner, **part["down"]), **part["norm"])
-    return nn.reshape(h, (rows * places, np.shape(params["position"])[1]))
+    return h
 
 
 def _layers(part: Any) -> Any:
     return {name: part[name] for name in ("qkv", "out")}
+
+
+def _at(h: Any, places: Any) -> Any:
+    """Some places of each row: (rows, places, width), (rows, n) -> (rows, n, width)."""
+    # By places in the row, not in the batch: a micro-batch has rows of its own.
+    return np.take_along_axis(h, nn.reshape(places, (*np.shape(places), 1)), 1)
 
 
 def scores(heads: int, params: Any, batch: Any) -> tuple[Any, Any]:
@@ -107,10 +113,11 @@ def scores(heads: int, params: Any, batch: Any) -> tuple[Any, Any]:
     words, after = params["words"], params["next"]
     with nn.name_scope("words", h):
         # Of the masked places alone: they are 15 in 100, and each has a score for every symbol.
-        masked = nn.layer_norm(nn.gelu(nn.linear(nn.embedding(h, batch["places"]), **words["dense"])), **words["norm"])
+        asked = nn.gelu(nn.linear(_at(h, batch["places"]), **words["dense"]))
+        masked = nn.layer_norm(asked, **words["norm"])
         found = nn.matmul(masked, params["embedding"].transpose(1, 0)) + words["bias"]
     with nn.name_scope("next", h):
-        pooled = np.tanh(nn.linear(nn.embedding(h, batch["starts"]), **after["pool"]))
+        pooled = np.tanh(nn.linear(_at(h, batch["starts"]), **after["pool"]))
         return found, nn.linear(pooled, **after["classes"])
 
 

@@ -129,13 +129,12 @@ def asked(task: Sentences, chosen: Array, key: tuple[int, int]) -> dict[str, Arr
             types[row, where[task.first[own[slot]] :]] = 1
             found.append(_hidden(tokens[row], where, int(own[slot]), key, masked[row], sum(map(len, found))))
         joined = np.concatenate(found)
-        places[row, : len(joined)] = joined + row * context
+        places[row, : len(joined)] = joined
         counts[row, : len(joined)] = 1
     there = sources >= 0
-    first = np.arange(len(chosen))[:, None] * context
     return {
         "tokens": tokens, "positions": positions, "segments": segments, "types": types, "places": places,
-        "masked": masked, "counts": counts, "starts": np.where(there, starts + first, 0).astype(np.int32),
+        "masked": masked, "counts": counts, "starts": np.where(there, starts, 0).astype(np.int32),
         "next": np.where(there, task.follows[sources], 0).astype(np.int32), "there": there.astype(np.float32),
     }  # fmt: skip
 

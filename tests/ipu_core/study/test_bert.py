@@ -62,7 +62,7 @@ def test_what_is_masked_is_a_share_of_each_sequence_whatever_lies_beside_it() ->
     kinds = {"hidden": 0, "other": 0}
     for row in rows:
         count = int(batch["counts"][row].sum())
-        places = batch["places"][row, :count] - row * 32
+        places = batch["places"][row, :count]
         assert len(set(places.tolist())) == count
         before, after = three.rows.tokens[row], batch["tokens"][row]
         assert np.array_equal(before[places], batch["masked"][row, :count])
@@ -108,13 +108,14 @@ def test_verdicts_are_of_their_figures() -> None:
 
 
 def test_moments_last_as_many_sequences() -> None:
-    assert lasting(Lamb(0.1, b1=0.9, b2=0.99), 2.0) == Lamb(0.1, b1=0.9**2, b2=0.99**2)
+    assert lasting(Lamb(0.1, b1=0.9), 2.0) == Lamb(0.1, b1=0.9, packing=2.0)
     assert lasting(Adam(0.1), 1.0) == Adam(0.1)
+    assert lasting(Adam(0.1, packing=3.0), 2.0) == Adam(0.1, packing=3.0)
     assert lasting(Sgd(0.1, momentum=0.9), 2.0) == Sgd(0.1, momentum=0.9)
     problem = catalogue.problem(SETTINGS, TASK)
     own = SETTINGS.training(problem).optimizer
     assert isinstance(own, Lamb)
-    assert own.b1 == 0.9**problem.sequences_of_a_row
+    assert own.packing == problem.sequences_of_a_row > 1.4
     assert "betas to that power" in catalogue.title(SETTINGS, TASK)
 
 
@@ -128,6 +129,19 @@ def test_both_engines_train_it_to_the_same_bits(precision: str) -> None:
         losses = loop.run(problem.batches(0), 3)
         made.append((losses.tobytes(), *(array.tobytes() for array in loop.arrays().values())))
     assert made[0] == made[1]
+
+
+def test_micro_batches_add_up_to_the_batch() -> None:
+    problem = bert.problem(SIZE, TASK, 8, 3)
+    ends = []
+    for parts in (1, 2):
+        settings = Settings(
+            **{**vars(SETTINGS), "batch": 8, "optimizer": "sgd", "micro_batches": parts, "loss_scale": None}
+        )
+        loop = make_loop(problem, recipe(settings, problem), Point("fp32.32", 0))
+        ends.append(loop.run(problem.batches(0), 2))
+    # Means of parts are weighted alike where they hold as many sequences, and nearly where not.
+    assert np.allclose(ends[0], ends[1], rtol=0.02)
 
 
 def test_it_learns() -> None:
