@@ -14,7 +14,7 @@ import numpy as np
 
 from ipu_core.packing.rows import WINDOW, Options, PackedRows, packed_window
 from ipu_core.train.checkpoint import replacing
-from lowprec.checks import expect_path
+from lowprec.checks import expect_path, iterable
 from lowprec.random import KeyLike, as_key
 from lowprec.types import Array
 
@@ -115,7 +115,7 @@ def write(
         if before[name] != value:
             raise ValueError(f"{folder} holds rows packed with {name} {before[name]}, not {value}: take another folder")
     place.mkdir(parents=True, exist_ok=True)
-    windows, source = found["windows"], iter(sequences)
+    windows, source = found["windows"], iter(iterable("sequences", sequences))
     for number in itertools.count():
         given = list(itertools.islice(source, options.window))
         if not given:

@@ -103,8 +103,8 @@ LONGEST = 2**24
 
 def _whole(name: str, given: Any) -> Array:
     """Whole numbers from 0 on, as int64."""
-    if isinstance(given, str | bytes):
-        raise TypeError(f"{name} must be whole numbers, not {shown(given)}")
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be whole numbers in one row, not {shown(given)}")
     found = np.asarray(given if hasattr(given, "dtype") else list(given))
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(f"{name} must be whole numbers in one row, not {found.dtype} of shape {found.shape}")

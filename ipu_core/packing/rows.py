@@ -17,7 +17,7 @@ from ipu_core.packing.histogram import Histogram
 from ipu_core.packing.plan import Packing
 from ipu_core.packing.strategies import lpfhp, nnlshp, spfhp
 from ipu_core.train.data.dataset import permutation
-from lowprec.checks import integer, shown
+from lowprec.checks import integer, iterable, shown
 from lowprec.random import KeyLike, as_key
 from lowprec.types import Array
 
@@ -141,7 +141,7 @@ def pack(
 
 def stream(sequences: Iterable[Any], options: Options, key: KeyLike = 0, skip: int = 0) -> Iterator[PackedRows]:
     """Packed rows of one window of sequences after another; `skip` windows are passed over, and not packed."""
-    own, source = as_key(key), iter(sequences)
+    own, source = as_key(key), iter(iterable("sequences", sequences))
     for number in itertools.count():
         window = list(itertools.islice(source, options.window))
         if not window:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core import nn
+from lowprec.checks import integer
 
 
 def by_sequence(values: Any, segments: Any, depth: int) -> Any:
@@ -18,6 +19,13 @@ def by_sequence(values: Any, segments: Any, depth: int) -> Any:
         values: (rows, length), such as the loss of each token.
         segments: (rows, length) integers as of `PackedRows`: 1, 2, ..., and 0 for padding.
         depth: Most sequences of a row.
+
+    Raises:
+        TypeError, ValueError: shapes that differ, segments that are no integers, a depth below 1.
     """
+    integer("depth", depth, 1)
+    if len(np.shape(values)) != 2 or np.shape(values) != np.shape(segments):
+        shapes = f"{np.shape(values)} and {np.shape(segments)}"
+        raise ValueError(f"values and segments have one shape, (rows, length), not {shapes}")
     own = nn.one_hot(segments, depth + 1)
     return nn.reduce_sum(nn.reshape(values, (*np.shape(values), 1)) * own, 1)[:, 1:]

@@ -80,9 +80,9 @@ def recipe(
     Raises:
         ValueError: no such recipe or number of chips; what is not known and not given, or known and given, by its name.
     """
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise ValueError(f"there is no recipe {shown(name)}; there are {', '.join(RECIPES)}")
-    if chips not in RECIPES[name]:
+    if not isinstance(chips, int) or chips not in RECIPES[name]:
         raise ValueError(f"{name} ran on {', '.join(map(str, RECIPES[name]))} chips, not on {shown(chips)}")
     known = RECIPES[name][chips]
     where = f"{name} on {chips} chips"

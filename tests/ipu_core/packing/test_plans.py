@@ -137,6 +137,7 @@ def test_figures_and_words() -> None:
         (lambda: Histogram.of([2.5]), "whole numbers"),
         (lambda: Histogram.of([LONGEST]), "below"),
         (lambda: Histogram.of("abc"), "whole numbers"),
+        (lambda: Histogram(5), "whole numbers"),  # type: ignore[arg-type]
         (lambda: Histogram.named("books"), "there are wikipedia, squad"),
         (lambda: spfhp(Histogram.of([3, 9, 9]), 8), "2 sequences are longer than 8, the longest has 9 tokens"),
         (lambda: lpfhp(Histogram.of([3]), 8, 0), "depth"),

@@ -100,6 +100,8 @@ def test_another_key_puts_others_together() -> None:
         ([[1]], {"strategy": "best"}, "strategy is lpfhp, spfhp, nnlshp"),
         ([[1]], {"strategy": "nnlshp", "depth": 2}, "depth must be 3"),
         ([[1]], {"window": 0}, "window"),
+        ("abc", {}, "sequences must be a list, not 'abc'"),
+        (5, {}, "sequences must be a list, not 5"),
     ],
 )
 def test_what_is_no_sequence_or_option_is_refused(given: Any, how: Any, words: str) -> None:
@@ -246,6 +248,18 @@ def test_packed_rows_train() -> None:
     loop = TrainLoop(loss, model(), samples(0, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic")
     losses = loop.run(samples, 20)
     assert losses[-1] < losses[0]
+
+
+def test_sums_by_sequence_of_other_shapes_are_refused() -> None:
+    ones, three = np.ones((2, 3), np.float32), np.ones((2, 3), np.int32)
+    for values, segments, depth, words in (
+        (ones, three[:, :2], 2, "have one shape"),
+        (ones[0], three[0], 2, "have one shape"),
+        (ones, three, 0, "depth must be"),
+        (ones, ones, 2, "int32"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=words):
+            packing.by_sequence(values, segments, depth)
 
 
 def test_sums_by_sequence_of_arrays() -> None:

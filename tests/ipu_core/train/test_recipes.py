@@ -48,6 +48,7 @@ def test_v1_is_as_published() -> None:
     ("name", "given", "words"),
     [
         ("bert", {"chips": 16}, "there are mlperf-bert-v1.1, mlperf-bert-v2"),
+        ("mlperf-bert-v2", {"chips": [16]}, "ran on 16, 64, 128 chips"),
         ("mlperf-bert-v2", {"chips": 32}, "ran on 16, 64, 128 chips, not on 32"),
         ("mlperf-bert-v2", {"chips": 16}, "say gradient_sum="),
         ("mlperf-bert-v2", {"chips": 16, "gradient_sum": "sum"}, "float32 or running_mean"),
