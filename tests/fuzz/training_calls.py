@@ -255,6 +255,9 @@ HEAVY: Calls = {
         "axes": d.one_of(({"weights": "e8m3 ... e8m2"}, {"lr": [0.1]}, {"group": [4]}, {"rounding": "odd"})),
         "search": d.one_of(("grid", "each", "bisect")), "engine": "direct"}),
     "blame": (_soon(ipu_core.blame), _few),
+    "recipe": (ipu_core.recipe, lambda d: {
+        "name": "mlperf-bert-v2", "chips": d.one_of((16, 64, 128)), "learning_rate": 0.01,
+        "gradient_sum": d.one_of(("float32", "running_mean"))}),
     "diverge": (ipu_core.diverge, lambda d: {
         "loop_a": loop(), "loop_b": loop(), "batches": [batch_of(2)] * d.integer(0, 2)}),
     "sensitivity": (_soon(ipu_core.sensitivity), lambda d: {**_few(d), "by": d.one_of(("layer", "cause"))}),

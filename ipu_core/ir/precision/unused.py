@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ipu_core.ir.block import Block, Literal, Var
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
@@ -54,4 +56,6 @@ def _computed(precision: Precision, ideal: Callable[[Precision], Block]) -> Any:
         read = [x if isinstance(x, Literal) else number.setdefault(x, len(number)) for x in equation.inputs]
         gives = [(number.setdefault(var, len(number)), var.type) for var in equation.outputs]
         made.append((equation.op, equation.params, equation.arithmetic, read, gives))
-    return [var.type for var in typed.inputs], made, typed.streamed
+    # Such as the largest number that a tensor's amax is brought to.
+    constants = {number[var]: np.asarray(x).tobytes() for var, x in typed.constants.items() if var in number}
+    return [var.type for var in typed.inputs], made, constants, typed.streamed

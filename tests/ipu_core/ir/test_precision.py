@@ -132,7 +132,7 @@ def test_overrides():
     [
         (
             "fp16",
-            "unknown precision 'fp16'.*; there are fp32.32, fp16.32, fp16.16, bf16.32, .*mlperf-bert, mlperf-bert-pod",
+            "unknown precision 'fp16'.*; there are fp32.32, fp16.32, fp16.16, bf16.32, .*mlperf-bert, mlperf-bert-v2",
         ),
         ("fp16.16", "'fp16.16/nearest' or 'fp16.16/stochastic'"),
         ("fp16.16/upwards", "unknown word 'upwards' in 'fp16.16/upwards'; there are nearest, stochastic, nearest_away"),

@@ -64,6 +64,7 @@ READ = [
     ("fp32.32", "every=e6m7", Sgd(0.1), 1),
     ("fp32.32", "partials=e5m2", Sgd(0.1), 1),
     ("fp32.32/partials=e5m2", "group=2", Sgd(0.1), 1),
+    ("fp8/delayed", "margin=-1", Sgd(0.1), 1),
 ]
 
 

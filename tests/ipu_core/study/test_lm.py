@@ -121,10 +121,10 @@ def test_study_train_and_profile_run_from_the_command_line(tmp_path: Path, capsy
         (["lm", "--layers", "64-10"], "layers must be an integer of at least 1, not '64-10'"),
         (["lm", "--context", "0"], "context must be an integer of at least 1, not 0"),
         (["lm", "--text", "nowhere"], "no such text: nowhere"),
-        (["mlp", "--width", "3"], "--width is for lm, not for mlp"),
-        (["--text", "x"], "--text is for lm, not for mlp"),
+        (["mlp", "--width", "3"], "--width is for lm and bert, not for mlp"),
+        (["--text", "x"], "--text is for lm and bert, not for mlp"),
         (["lm", "--model", "cnn"], "two models are named, lm and cnn: give one"),
-        (["gpt"], "unknown model 'gpt': choose mlp, cnn, resnet or lm"),
+        (["gpt"], "unknown model 'gpt': choose mlp, cnn, resnet, lm or bert"),
     ],
 )
 def test_bad_words_are_one_line(
