@@ -299,17 +299,24 @@ def begun(
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
     # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
-    idle = unused(precision, lambda own: traced if own == precision else ideal(own))
+    idle = unused(precision, lambda own: traced if _traced_alike(own, precision) else ideal(own))
     prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite), idle)
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
+
+
+TRACED = ("unit_scaled", "scaled_state", "store_root", "running_mean")
+"""Fields of a precision that decide what is traced, not only its types."""
+
+
+def _traced_alike(one: Precision, other: Precision) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in TRACED)
 
 
 def in_precision(prepared: Prepared, state: State, precision: Precision) -> tuple[Prepared, State]:
     """The same training in another precision, on the direct engine, see `TrainLoop.in_precision`."""
     planned = prepared.planned
     was, drew = planned.training.precision, planned.training.draws_on_tiles
-    # These fields decide what is traced, not only its types, and nothing is traced again here.
-    traced = {name: getattr(was, name) for name in ("unit_scaled", "scaled_state", "store_root", "running_mean")}
+    traced = {name: getattr(was, name) for name in TRACED}  # nothing is traced again here
     for name, own in traced.items():
         if (other := getattr(precision, name)) != own:
             instead = precision.changed(**traced)
