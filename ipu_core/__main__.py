@@ -204,8 +204,8 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="widths such as 64-256-256-10 (cnn, resnet: channels between); lm, bert: how many (2)",
     )
     for field in ("width", "heads", "context"):
-        usual = getattr(DEFAULT.language_model, field)
-        parser.add_argument(f"--{field}", type=int, help=f"lm, bert: its {field} (default {usual})")
+        of_lm, of_bert = (getattr(one, field) for one in (DEFAULT.language_model, USUAL["bert"]["language_model"]))
+        parser.add_argument(f"--{field}", type=int, help=f"lm, bert: its {field} (default {of_lm}, {of_bert})")
     parser.add_argument("--pack", type=typed.count, help="bert: sequences of a row, at most (default 1)")
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(

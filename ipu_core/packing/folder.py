@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import operator
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -70,6 +71,7 @@ class PackedFolder:
         return np.array(self._sources[window][place])
 
     def _place(self, row: int) -> tuple[int, int]:
+        row = operator.index(row)
         number = row + len(self) if row < 0 else row
         if not 0 <= number < len(self):
             raise IndexError(f"row {row} of {len(self):,}")

@@ -53,7 +53,8 @@ class PackedRows:
         return len(self.tokens)
 
     def __getitem__(self, row: int) -> dict[str, Array]:
-        return {name: getattr(self, name)[row] for name in ("tokens", "positions", "segments", "starts")}
+        # Copies: who masks bytes of a sample must not change the rows.
+        return {name: np.array(getattr(self, name)[row]) for name in ("tokens", "positions", "segments", "starts")}
 
     @classmethod
     def joined(cls, parts: Iterable[PackedRows]) -> PackedRows:
@@ -139,15 +140,14 @@ def pack(
     return PackedRows.joined(parts)
 
 
-def stream(sequences: Iterable[Any], options: Options, key: KeyLike = 0, skip: int = 0) -> Iterator[PackedRows]:
-    """Packed rows of one window of sequences after another; `skip` windows are passed over, and not packed."""
+def stream(sequences: Iterable[Any], options: Options, key: KeyLike = 0) -> Iterator[PackedRows]:
+    """Packed rows of one window of sequences after another."""
     own, source = as_key(key), iter(iterable("sequences", sequences))
     for number in itertools.count():
         window = list(itertools.islice(source, options.window))
         if not window:
             return
-        if number >= skip:
-            yield packed_window(window, options, own.fold_in(number), number * options.window)
+        yield packed_window(window, options, own.fold_in(number), number * options.window)
 
 
 def packed_window(window: list[Any], options: Options, key: KeyLike, first: int) -> PackedRows:

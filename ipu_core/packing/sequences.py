@@ -11,9 +11,10 @@ from lowprec.checks import integer
 
 
 def by_sequence(values: Any, segments: Any, depth: int) -> Any:
-    """Sums over the tokens of each sequence: (rows, length) -> (rows, depth), in one product.
+    """Sums over the tokens of each sequence: (rows, length) -> (rows, depth).
 
-    Works on arrays and on traced values. Means are the sums over those of ones; a row that has fewer sequences gives 0.
+    Works on arrays and on traced values. Nothing reaches a sum from elsewhere, no infinity or NaN either. Means are the
+    sums over those of ones; a row that has fewer sequences gives 0.
 
     Args:
         values: (rows, length), such as the loss of each token.
@@ -28,4 +29,5 @@ def by_sequence(values: Any, segments: Any, depth: int) -> Any:
         shapes = f"{np.shape(values)} and {np.shape(segments)}"
         raise ValueError(f"values and segments have one shape, (rows, length), not {shapes}")
     own = nn.one_hot(segments, depth + 1)
-    return nn.reduce_sum(nn.reshape(values, (*np.shape(values), 1)) * own, 1)[:, 1:]
+    # A choice, not a product: of another sequence's NaN 0 times it would be NaN.
+    return nn.reduce_sum(nn.where(own, nn.reshape(values, (*np.shape(values), 1)), 0.0), 1)[:, 1:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -151,6 +150,3 @@ def _hidden(tokens: Array, where: Array, sequence: int, key: tuple[int, int], ma
     other = np.where(kind == 8, (words[:, 1] % np.uint64(BYTES)).astype(np.int32), tokens[chosen])
     tokens[chosen] = np.where(kind < 8, MASK, other)
     return chosen
-
-
-Batch = dict[str, Any]

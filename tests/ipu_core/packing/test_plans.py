@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipu_core import packing
 from ipu_core.__main__ import main
 from ipu_core.packing import Histogram, Packing, lpfhp, nnlshp, spfhp
-from ipu_core.packing.histogram import LONGEST
+from ipu_core.packing.histogram import LONGEST, PUBLISHED
 
 
 def published(name: str) -> tuple[Histogram, int]:
@@ -148,6 +149,10 @@ def test_figures_and_words() -> None:
 def test_what_cannot_be_packed_is_refused(call, words: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises((ValueError, TypeError), match=words):
         call()
+
+
+def test_the_names_of_the_command_s_help_are_those_there_are() -> None:
+    assert tuple(PUBLISHED) == packing.NAMES
 
 
 def test_files_of_histograms(tmp_path: Path) -> None:

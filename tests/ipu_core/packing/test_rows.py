@@ -266,6 +266,21 @@ def test_sums_by_sequence_of_arrays() -> None:
     segments = np.array([[1, 1, 2, 0], [1, 2, 3, 3]])
     values = np.array([[1.0, 2, 3, 9], [4, 5, 6, 7]], np.float32)
     assert packing.by_sequence(values, segments, 3).tolist() == [[3, 3, 0], [4, 5, 13]]
+    # No infinity or NaN of padding or of another sequence reaches a sum.
+    spoilt = np.array([[1, 2, np.nan, np.inf], [4, -np.inf, 6, 7]], np.float32)
+    assert np.nan_to_num(packing.by_sequence(spoilt, segments, 3), nan=99).tolist() == [
+        [3, 99, 0],
+        [4, np.finfo(np.float32).min, 13],
+    ]
+
+
+def test_samples_are_copies_and_rows_are_asked_for_by_number(tmp_path: Path) -> None:
+    rows, folder = pack([[1, 2], [3]], 4), write([[1, 2], [3]], tmp_path, 4)
+    for one in (rows, folder):
+        one[0]["tokens"][:] = 9
+        assert one[0]["tokens"].tolist() == [1, 2, 3, 0]
+    with pytest.raises(TypeError, match="integer"):
+        folder[0:1]  # type: ignore[index]
 
 
 # ---- graphs ----
