@@ -6,7 +6,7 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
 training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
-           a Training says what decides the bits, an Execution where they are made
+           a Training says what decides the bits, an Execution where they are made; Hmc samples from a density
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from ipu_core.ir.trace.tracing import trace
     from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
     from ipu_core.ir.verify import InvalidBlock
+    from ipu_core.sampling.chains import Chains
+    from ipu_core.sampling.hmc import Hmc
     from ipu_core.study.compare import compare
     from ipu_core.study.recompute_curve import RecomputeCurve, recompute_curve
     from ipu_core.study.sweep import sweep
@@ -112,6 +114,7 @@ __all__ = [
     "Blame",
     "Block",
     "Call",
+    "Chains",
     "ChangesNothing",
     "Checkpoint",
     "Codelet",
@@ -130,6 +133,7 @@ __all__ = [
     "Graph",
     "Group",
     "HardwareRandom",
+    "Hmc",
     "If",
     "InOut",
     "Input",
@@ -258,6 +262,9 @@ _find = lazy_names(
         "packing": "",
         "poptorch": "",
         "report": "",
+        "sampling": "",
+        "sampling.chains": "Chains",
+        "sampling.hmc": "Hmc",
         "study": "",
         "diagnose.blame": "Blame Sensitivity blame cheapest sensitivity",
         "study.compare": "compare",

@@ -53,7 +53,7 @@ FLOORS = {
         ("files",),
     ),
     "train": Floor(("ipu_core.train",), ("compile", "nn", "watch")),
-    "diagnose": Floor(("ipu_core.diagnose",), ("train",)),
+    "diagnose": Floor(("ipu_core.diagnose", "ipu_core.sampling"), ("train",)),
     "study": Floor(("ipu_core.study", "ipu_core.packing"), ("diagnose", "report")),
     "reproduce": Floor(("ipu_core.reproduce",), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),

@@ -10,12 +10,13 @@ from ipu_core.reproduce.four_bits import FOUR_BITS
 from ipu_core.reproduce.fp8 import FP8
 from ipu_core.reproduce.packed import PACKING
 from ipu_core.reproduce.reversible import REVERSIBLE
+from ipu_core.reproduce.sampled import HMC
 from ipu_core.reproduce.sums import SUMS
 from ipu_core.reproduce.tensor_cores import TENSOR_CORES
 from ipu_core.reproduce.weights import WEIGHTS
 from ipu_core.study.typed import check_name
 
-EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS, REVERSIBLE, PACKING)
+EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS, REVERSIBLE, PACKING, HMC)
 REPRODUCTIONS = {each.name: each for each in EACH}
 
 

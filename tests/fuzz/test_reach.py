@@ -17,8 +17,8 @@ from tests.fuzz.wild import Draw
 
 EVERY = {**CALLS, **HEAVY}
 DRAWS = 12
-DATA = {"Accumulation", "Blame", "Divergence", "JaxModel", "Optimizer", "RecomputeCurve", "Record", "Sensitivity",
-        "Sweep", "TorchModel"}  # fmt: skip
+DATA = {"Accumulation", "Blame", "Chains", "Divergence", "JaxModel", "Optimizer", "RecomputeCurve", "Record",
+        "Sensitivity", "Sweep", "TorchModel"}  # fmt: skip
 """Made by others than users, a protocol, and lowprec's own, which is among its calls."""
 WITH_METHODS = ("Engine", "Graph", "Machine", "Predictor", "TrainLoop", "Target", "Tensor", "UnitScaled")
 WITHOUT_ARGUMENTS = {"Machine.read", "Target.fastest_halves", "TrainLoop.arrays", "TrainLoop.history",

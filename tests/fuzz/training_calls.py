@@ -243,6 +243,12 @@ def _of_record() -> Calls:
     }
 
 
+def _sampled(draws: Any, warm_up: Any, **given: Any) -> Any:
+    sampler = ipu_core.Hmc(lambda q: -(q * q).sum(axis=1), **given)
+    sampler.warm_up(min(warm_up, MOST) if isinstance(warm_up, int) else warm_up)
+    return sampler.run(min(draws, MOST) if isinstance(draws, int) else draws).table()
+
+
 HEAVY: Calls = {
     "custom_gradient": (ipu_core.custom_gradient, lambda d: {
         "f": lambda x: (x, None), "backward": lambda kept, dy: (dy,)}),
@@ -255,6 +261,10 @@ HEAVY: Calls = {
         "axes": d.one_of(({"weights": "e8m3 ... e8m2"}, {"lr": [0.1]}, {"group": [4]}, {"rounding": "odd"})),
         "search": d.one_of(("grid", "each", "bisect")), "engine": "direct"}),
     "blame": (_soon(ipu_core.blame), _few),
+    "Hmc": (_sampled, lambda d: {
+        "start": np.zeros((d.integer(1, 3), 2), "f4"), "leapfrog": d.integer(1, 3), "step_size": d.one_of((0.1, 0.5)),
+        "jitter": d.one_of((0, 0.5)), "key": d.integer(0, 9), "draws": d.integer(1, 3), "warm_up": d.integer(1, 12),
+        "precision": d.one_of(("fp32.32", "fp16.16/stochastic", "float64"))}),
     "recipe": (ipu_core.recipe, lambda d: {
         "name": "mlperf-bert-v2", "chips": d.one_of((16, 64, 128)), "learning_rate": 0.01,
         "gradient_sum": d.one_of(("float32", "running_mean"))}),
