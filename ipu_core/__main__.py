@@ -22,6 +22,7 @@ from ipu_core.study.executors import connected
 from ipu_core.study.models.named import is_own
 from ipu_core.study.settings import (
     MODELS,
+    OF_SIZE,
     OF_TEXT,
     UNIT_RATES,
     USUAL,
@@ -206,6 +207,9 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     for field in ("width", "heads", "context"):
         of_lm, of_bert = (getattr(one, field) for one in (DEFAULT.language_model, USUAL["bert"]["language_model"]))
         parser.add_argument(f"--{field}", type=int, help=f"lm, bert: its {field} (default {of_lm}, {of_bert})")
+    parser.add_argument(
+        "--size", help=f"{', '.join(OF_SIZE)}: small (default), or as the talk had it: talk (gcn: large)"
+    )
     parser.add_argument("--pack", type=typed.count, help="bert: sequences of a row, at most (default 1)")
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(
@@ -277,7 +281,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         _refuse_of_models(given, model)
     else:
         check_name("model", model, MODELS)
-    names = ("steps", "batch", "lr", "optimizer", "text", "pack")
+    names = ("steps", "batch", "lr", "optimizer", "text", "pack", "size")
     said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     sizes = {name: getattr(given, name) for name in ("width", "heads", "context") if getattr(given, name) is not None}
     if model in OF_TEXT:
@@ -286,6 +290,8 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         said["language_model"] = replace(USUAL[model].get("language_model", DEFAULT.language_model), **sizes)
     elif sizes or given.text is not None:
         raise ValueError(f"--{next(iter(sizes), 'text')} is for {' and '.join(OF_TEXT)}, not for {model}")
+    elif given.layers is not None and model in OF_SIZE:
+        raise ValueError(f"--layers is not for {model}, whose sizes have names: --size")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
     # weights of deviation 1 want another learning rate; one that is typed stays
@@ -306,7 +312,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
 
 def _refuse_of_models(given: argparse.Namespace, model: str) -> None:
     """Refuses options that say what a model in a file says itself."""
-    of_models = ("layers", "width", "heads", "context", "text", "batch", "pack")
+    of_models = ("layers", "width", "heads", "context", "text", "batch", "pack", "size")
     said = [name for name in of_models if getattr(given, name) is not None]
     said += ["data"] * (given.data != DEFAULT.data) + ["unit-scaled"] * given.unit_scaled + ["mup"] * given.mup
     if said:

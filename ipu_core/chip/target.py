@@ -164,6 +164,8 @@ class Target:
             if key == (have_operands, have_partials):
                 return macs
         known = ", ".join(f"{a} x {a} into {p}" for a, p, _ in self.macs)
+        if key[0] == "float8" and ("float8", "float16") in [mode[:2] for mode in self.macs]:
+            known += " (the precisions fp8.16 and fp8.16/unit_scaled=true)"
         raise UnsupportedByTarget(
             f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}. "
             "The direct engine (engine='direct') needs none"

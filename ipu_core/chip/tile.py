@@ -297,13 +297,17 @@ def reduce_max(x: Array, out: Array) -> Bound:
     return largest
 
 
-def scatter_add(indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None) -> None:
+def scatter_add(
+    indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None,
+    accumulation: Accumulation | None = None,
+) -> None:  # fmt: skip
     """Adds rows at indices in float32, in the order in which they stand, from +0.
 
     Args:
         indices: integers of any shape; negative ones count from the last row.
         updates, out: (vertex axes.., indices, n) and (.., rows, n); `out` is float32.
         first, rows: `out` holds the rows of a result from the first one on, of so many; None: all of them.
+        accumulation: Where partial sums are rounded, to nearest, and to what; None: nowhere.
 
     Raises:
         IndexError: an index outside the rows.
@@ -313,8 +317,30 @@ def scatter_add(indices: Array, updates: Array, out: Array, first: int = 0, rows
     if rows is not None and held < rows:
         places, here = in_run(numbers, first, held, rows)
         numbers, updates = places[here], updates[..., here, :]
-    call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
+    order = _ASCENDING if accumulation is None else accumulation.with_types(accumulation.accumulate, "float32")
+    call = prepare_scatter(updates.dtype, order, Rounding())
     call(updates, numbers, held, out=out)
+
+
+def scatter_max(indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None) -> None:
+    """The largest of the rows at each index, element by element, NaN if one is; 0 where there is none.
+
+    Args:
+        indices, first, rows: as of `scatter_add`.
+        updates, out: (vertex axes.., indices, n) and (.., rows, n), of one dtype.
+
+    Raises:
+        IndexError: an index outside the rows.
+    """
+    held = out.shape[-2]
+    places, here = in_run(row_numbers(indices), first, held, held if rows is None else rows)
+    places, updates = places[here], updates[..., here, :]
+    # Sorted, rows of an index lie side by side, and each run is one call.
+    order = np.argsort(places, kind="stable")
+    places, begins = np.unique(places[order], return_index=True)
+    out[...] = 0
+    if places.size:
+        out[..., places, :] = np.maximum.reduceat(updates[..., order, :], begins, axis=-2)
 
 
 def in_run(indices: Array, first: int, held: int, rows: int) -> tuple[Array, Array]:

@@ -50,6 +50,15 @@ def _scatter_add(indices: Array, updates: Array, p: Params) -> Array:
     return result
 
 
+def _scatter_max(indices: Array, updates: Array, p: Params) -> Array:
+    result = np.full((p["rows"], *updates.shape[indices.ndim :]), -np.inf, updates.dtype)
+    np.maximum.at(result, indices, updates)
+    hit = np.zeros(p["rows"], np.bool_)
+    hit[indices] = True
+    result[~hit] = 0
+    return result
+
+
 def _put_along(indices: Array, updates: Array, p: Params) -> Array:
     result = np.zeros((*indices.shape[:-1], p["size"]), updates.dtype)
     rows = np.ix_(*map(np.arange, indices.shape))[:-1]
@@ -117,6 +126,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "reduce_sum": lambda x, p: np.sum(x, p["axis"], keepdims=p["keepdims"]),
     "reduce_max": lambda x, p: np.max(x, p["axis"], keepdims=p["keepdims"]),
     "scatter_add": _scatter_add,
+    "scatter_max": _scatter_max,
     "put_along": _put_along,
     "transpose": lambda x, p: x.transpose(p["perm"]),
     "reshape": lambda x, p: x.reshape(p["shape"]),

@@ -70,7 +70,7 @@ ONE = frozenset(("multiply", "dot", "conv2d", "conv2d_input_gradient", "conv2d_w
 """Pass a factor that one operand has."""
 FIRST = frozenset(("negative", "absolute", "relu", "scale", "divide", "convert", "hadamard", "reduce_sum",
                    "reduce_max", "gather", "take_along", CUSTOM)) | STRUCTURE  # fmt: skip
-SECOND = frozenset(("scatter_add", "put_along"))
+SECOND = frozenset(("scatter_add", "scatter_max", "put_along"))
 
 
 def _passes_factors(equation: Equation, touched: list[bool]) -> bool:

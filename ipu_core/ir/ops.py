@@ -189,7 +189,7 @@ def _set_row(operands: tuple[Argument, ...], params: Params) -> Shape:
     return table
 
 
-def _scatter_add(operands: tuple[Argument, ...], params: Params) -> Shape:
+def _scatter(operands: tuple[Argument, ...], params: Params) -> Shape:
     indices, updates = (_array(x).shape for x in operands)
     if updates[: len(indices)] != indices:
         raise ValueError(f"the updates {updates} must begin with the shape of the indices {indices}")
@@ -273,7 +273,10 @@ OPS = {op.name: op for op in (
     _convolution_op("conv2d_weight_gradient", "kernel"),
     Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
     Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
-    Op("scatter_add", "scatter", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+    Op(
+        "scatter_add", "scatter", "reduction", 2, _scatter, integers=(0,), params=("rows",), options=("accumulation",)
+    ),
+    Op("scatter_max", "scatter", "reduction", 2, _scatter, exact=True, integers=(0,), params=("rows",)),
     Op("put_along", "scatter", "reduction", 2, _put_along, integers=(0,), params=("size",)),
     _structural("transpose", "view", _transpose, "perm"),
     _structural("reshape", "view", _reshape, "shape"),
@@ -322,6 +325,9 @@ GATHERS = frozenset(("gather", "take_along"))
 
 DOTS = _of("product")
 """Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
+
+LARGEST = frozenset(("reduce_max", "scatter_max"))
+"""Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS
 PLANNED = _of("product", "convolution", "reduction")

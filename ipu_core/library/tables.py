@@ -4,19 +4,20 @@ Where a tile would hold much of a table, others take runs of its rows, as in Pop
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ipu_core.chip import cost, tile
 from ipu_core.chip.target import Target
-from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.codelet import Codelet, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array, elementwise
 from ipu_core.library.moves import is_float32
+from lowprec import Accumulation
 from lowprec.integers import ceil_div
 
 SHARE = 16
@@ -78,11 +79,12 @@ class ScatterAdd(Codelet):
     updates = Input(None, ndim=2)
     first = Param()
     rows = Param()
+    accumulation: ClassVar[Any] = Static(None)
     out = Output("float32", ndim=2)
 
     def compute(self) -> None:
         """Adds; an index outside all rows is an error."""
-        tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows)
+        tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows, self.accumulation)
         if self.control.traps:
             tile.check_sum("scatter_add", self.control, (self.updates,), self.out)
 
@@ -90,6 +92,16 @@ class ScatterAdd(Codelet):
         """Cycles of each vertex: its rows are cleared, every update is read and added, as if all were its own."""
         rows = self.out.shape[-2] + 2 * self.updates.shape[-2]
         return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
+
+
+class ScatterMax(ScatterAdd):
+    """The largest of the rows at each index, element by element; 0 where there is none."""
+
+    out = Output(None, ndim=2)
+
+    def compute(self) -> None:
+        """Compares; an index outside all rows is an error."""
+        tile.scatter_max(self.indices[0], self.updates, self.out, self.first, self.rows)
 
 
 class ColumnCut(NamedTuple):
@@ -185,6 +197,8 @@ def scatter_add(
     *,
     stochastic: bool = False,
     operation: int | None = None,
+    accumulation: Accumulation | None = None,
+    maximum: bool = False,
     name: str = "scatter_add",
 ) -> list[Execute]:
     """Adds out[indices] += updates on zeroed rows, summed in float32 in the order of the indices, then rounded once.
@@ -198,6 +212,8 @@ def scatter_add(
         out: (rows, ...), a whole variable in the layout of its shape.
         stochastic: round stochastically.
         operation: number folded into the key of the random bits.
+        accumulation: where partial sums are rounded, to nearest, and to what; None: nowhere.
+        maximum: the largest of the rows at each index, not their sum.
         name: of the compute sets.
 
     Raises:
@@ -205,13 +221,14 @@ def scatter_add(
     """
     if not out.size:
         return []
-    wide = is_float32(out)
+    wide = is_float32(out) or maximum
     total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total")
     compute_set = graph.add_compute_set(name)
     flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
     result = total.reshape(out.shape[0], -1)
     cuts = column_cuts(graph.target, result.shape[1])
     each = rows_each(graph.target, len(result), result.dtype.itemsize, cuts)
+    codelet = ScatterMax if maximum else ScatterAdd
     # every run reads all indices and updates and takes its own: which those are is known in the step alone
     for number, top in enumerate(range(0, len(result), each)):
         for cut in cuts:
@@ -220,9 +237,8 @@ def scatter_add(
                 "updates": cut.of(rows),
                 "out": cut.of(result[top : top + each]),
             }
-            graph.add_vertices(
-                compute_set, ScatterAdd, run_tiles(cuts, cut, number), fields, {"first": top, "rows": len(result)}
-            )
+            params = {"first": top, "rows": len(result)} | ({} if maximum else {"accumulation": accumulation})
+            graph.add_vertices(compute_set, codelet, run_tiles(cuts, cut, number), fields, params)
     programs = [Execute(compute_set)]
     if not wide:
         converted = f"{name}: convert"

@@ -81,7 +81,7 @@ from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell, scan
 from ipu_core.nn.reversible import reversible
 from ipu_core.nn.rotations import hadamard
 from ipu_core.nn.rounding import OwnRounding, quantize, round
-from ipu_core.nn.segments import scatter_add, segment_mean, segment_sum
+from ipu_core.nn.segments import scatter_add, segment_max, segment_mean, segment_sum
 
 __all__ = [
     "OwnRounding", "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits",
@@ -92,7 +92,7 @@ __all__ = [
     "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention",
     "name_scope", "normal", "one_hot", "padding_mask", "quantize", "reduce_max", "reduce_sum", "relu", "reshape",
     "reversible", "rms_norm", "rotary_embedding", "round", "rsqrt", "scale", "scan", "scatter_add", "segment_mask",
-    "segment_mean", "segment_sum", "sigmoid",
+    "segment_max", "segment_mean", "segment_sum", "sigmoid",
     "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh",
     "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip

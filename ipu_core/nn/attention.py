@@ -22,6 +22,7 @@ from ipu_core.ir.trace.values import (
     transpose,
     where,
 )
+from ipu_core.nn.operations import dropout as dropped_out
 from ipu_core.nn.operations import embedding, linear, softmax, table_like
 from lowprec.checks import entries, integer, number, sizes, truth
 
@@ -86,7 +87,15 @@ def additive_mask(mask: Value, lowest: float = -10000.0) -> Value:
     return where(mask, 0.0, lowest)
 
 
-def attention(query: Value, key: Value, value: Value, mask: Value | None = None, *, bias: Value | None = None) -> Value:
+def attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    *,
+    bias: Value | None = None,
+    dropout: float = 0.0,
+) -> Value:
     """Values weighted by the softmax of query times key over the root of the width.
 
     Args:
@@ -96,6 +105,7 @@ def attention(query: Value, key: Value, value: Value, mask: Value | None = None,
         mask: fits (..., queries, keys): 0 where a query must not look; None: everywhere it may. A query that may look
             nowhere weighs all values equally.
         bias: added to the scores, which it fits: an `additive_mask`, or what depends on distances; None: nothing.
+        dropout: share of the weights that a training step sets to 0; leave it out to evaluate a model.
     """
     if min(map(len, map(shape_of, (query, key, value)))) < 2 or not shape_of(query)[-1]:
         shapes = ", ".join(str(shape_of(x)) for x in (query, key, value))
@@ -105,11 +115,22 @@ def attention(query: Value, key: Value, value: Value, mask: Value | None = None,
     scores = matmul(scaled, swap(key))
     if bias is not None:
         scores = elementwise("add", scores, bias)
-    return matmul(softmax(scores, mask=mask), value)
+    return matmul(_dropped(softmax(scores, mask=mask), dropout), value)
+
+
+def _dropped(weights: Value, share: float) -> Value:
+    # A rate of no kind is refused by `dropout`, which 0 needs no key of.
+    return weights if isinstance(share, int | float) and share == 0 else dropped_out(weights, share)
 
 
 def multi_head_attention(
-    params: Mapping[str, Mapping[str, Value]], x: Value, heads: int, mask: Value | None = None, *, rotary: bool = False
+    params: Mapping[str, Mapping[str, Value]],
+    x: Value,
+    heads: int,
+    mask: Value | None = None,
+    *,
+    rotary: bool = False,
+    dropout: float = 0.0,
 ) -> Value:
     """Self-attention in several heads.
 
@@ -120,6 +141,7 @@ def multi_head_attention(
         heads: how many; they divide the width.
         mask: see `attention`; fits (rows, heads, places, places).
         rotary: whether queries and keys are turned by their places.
+        dropout: of the attention's weights, see `attention`.
 
     Raises:
         ValueError: heads that do not divide the width.
@@ -136,7 +158,7 @@ def multi_head_attention(
     query, key, value = (transpose(parts, (2, 0, 3, 1, 4))[i] for i in range(3))
     if rotary:
         query, key = rotary_embedding(query), rotary_embedding(key)
-    mixed = transpose(attention(query, key, value, mask), (0, 2, 1, 3))
+    mixed = transpose(attention(query, key, value, mask, dropout=dropout), (0, 2, 1, 3))
     return linear(reshape(mixed, (rows, places, width)), *_layer("out", out))
 
 

@@ -8,10 +8,12 @@ from ipu_core.ir.block import format_name
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.trace.values import Value, apply, elementwise, reshape, shape_of
 from ipu_core.nn.operations import element_format, maximum
-from lowprec.checks import integer
+from lowprec import Accumulation, Rounding
+from lowprec.checks import expect, integer
+from lowprec.sums.scatter import prepare_scatter
 
 
-def segment_sum(x: Value, index: Value, count: int) -> Value:
+def segment_sum(x: Value, index: Value, count: int, *, accumulation: Accumulation | None = None) -> Value:
     """Sums of the rows of x by segment; a segment without rows gives 0.
 
     The rows of a segment are added one after another, in their order, in float32, and the sum is rounded once. The
@@ -21,18 +23,31 @@ def segment_sum(x: Value, index: Value, count: int) -> Value:
         x: (n, ...).
         index: int32 (n,): the segment of each row, in [0, count); negative ones count from the end, as in NumPy.
         count: how many segments there are.
+        accumulation: another order: ``Accumulation(1, accumulate="float16")`` rounds, to nearest, after every addition
+            to a segment, ``Accumulation(8, accumulate="float16")`` after every eighth. None: in float32.
 
     Returns:
         (count, ...), in the format of x.
 
     Raises:
         TypeError: an index of no integers, or a count that is none.
-        ValueError: shapes that do not fit; of arrays, a segment outside [0, count).
+        ValueError: shapes that do not fit; of arrays, a segment outside [0, count); an accumulation of several parts.
     """
-    _check_index(index)
-    if len(shape_of(index)) != 1:
-        raise ValueError(f"index has one axis, the rows of x, not {shape_of(index)}")
-    return apply("scatter_add", index, x, rows=integer("count", count, 1))
+    _check_rows(index)
+    if accumulation is None:
+        return apply("scatter_add", index, x, rows=integer("count", count, 1))
+    expect(Accumulation, accumulation=accumulation)
+    prepare_scatter("float32", accumulation, Rounding())  # refuses an order that such sums have not
+    return apply("scatter_add", index, x, rows=integer("count", count, 1), accumulation=accumulation)
+
+
+def segment_max(x: Value, index: Value, count: int) -> Value:
+    """The largest of the rows of x by segment, element by element, NaN if one is; a segment without rows gives 0.
+
+    The gradient goes to the rows that have the maximum, in equal parts. Arguments and errors as of `segment_sum`.
+    """
+    _check_rows(index)
+    return apply("scatter_max", index, x, rows=integer("count", count, 1))
 
 
 def segment_mean(x: Value, index: Value, count: int) -> Value:
@@ -66,6 +81,12 @@ def scatter_add(x: Value, index: Value, updates: Value) -> Value:
             f"updates {shape_of(updates)} must have the shape of index {shape_of(index)} and of a row of x {rows}"
         )
     return elementwise("add", x, apply("scatter_add", index, updates, rows=rows[0]))
+
+
+def _check_rows(index: Value) -> None:
+    _check_index(index)
+    if len(shape_of(index)) != 1:
+        raise ValueError(f"index has one axis, the rows of x, not {shape_of(index)}")
 
 
 def _check_index(index: Value) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,14 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
         return f"{values[0]:.{digits}f}"
     # of a sample: seeds stand for all seeds
     return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def apart(one: Sequence[float], other: Sequence[float], errors: float = 2.0) -> bool | None:
+    """Whether the mean of one is above the other's, seed by seed, by standard errors; None: one seed does not say."""
+    each = [a - b for a, b in zip(one, other, strict=True)]
+    if len(each) < 2:
+        return None
+    return float(np.mean(each)) > errors * float(np.std(each, ddof=1)) / math.sqrt(len(each))
 
 
 def mean_of(results: dict[Any, list[float]]) -> dict[Any, float]:

@@ -75,7 +75,7 @@ def equality(size: Size, depth: int = DEPTH) -> Equality:
 
 def _exact(size: Size, batch: Any) -> list[Any]:
     params = initial(bert.layout(size), 0)
-    block = value_and_grad(trace(functools.partial(bert.loss, size.heads), params, batch))
+    block = value_and_grad(trace(functools.partial(bert.loss, bert.Shape(size.heads)), params, batch))
     return evaluate_flat(block, [np.asarray(leaf) for leaf in flatten((params, batch))[0]])
 
 

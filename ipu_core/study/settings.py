@@ -12,6 +12,7 @@ from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import typed
+from ipu_core.study.models.made import Made
 from ipu_core.study.models.named import Own, absolute, is_own
 from ipu_core.study.models.size import Size
 from ipu_core.study.models.unit_scaled import UnitScaling
@@ -29,9 +30,14 @@ if TYPE_CHECKING:
 
 MODELS = {
     "mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model", "bert": "BERT",
+    "gcn": "graph convolutional net", "gin": "graph isomorphism net", "braggnn": "BraggNN", "uno": "UNO",
 }  # fmt: skip
 OF_TEXT = ("lm", "bert")
 """Models that read a text, of the sizes of a `Size`."""
+OF_DATA = ("mlp", "cnn", "resnet")
+"""Models that classify the rows of a data set."""
+OF_SIZE = ("gcn", "gin", "braggnn", "uno")
+"""Models whose data are made, of a size by its name."""
 USUAL: Mapping[str, Mapping[str, Any]] = {
     "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"},
     "bert": {
@@ -42,6 +48,10 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
         "loss_scale": "automatic",
         "language_model": Size(64, 2, 4, 64),
     },
+    "gcn": {"steps": 200, "batch": 8, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
+    "gin": {"steps": 800, "batch": 8, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
+    "braggnn": {"steps": 1500, "batch": 64, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
+    "uno": {"steps": 1500, "batch": 64, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
 }
 """Defaults of a model's training where they differ from those of `Settings`."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
@@ -66,8 +76,9 @@ class Settings:
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
-            with batch norm), "lm" (a transformer over bytes) or "bert" (masked bytes and the next sentence); or
-            FILE:NAME or torch:FILE:NAME, a function in a file.
+            with batch norm), "lm" (a transformer over bytes) or "bert" (masked bytes and the next sentence), or one
+            whose data are made: "gcn" (a batch is of clusters of a graph), "gin" (of packs of graphs), "braggnn" (of
+            peaks) or "uno" (of doses); or FILE:NAME or torch:FILE:NAME, a function in a file.
         micro_batches, loss_scale, random: As a `Training` takes them.
         streamed, overlap, recompute: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
@@ -75,6 +86,7 @@ class Settings:
         language_model: Their sizes.
         pack: Sequences of "bert" in a row, at most. Where it is more than one, b1 and b2 of the optimizer are raised to
             how many there are on average, so that its moments last as many sequences as unpacked.
+        size: Of a model whose data are made: "small", or as the talk had it ("large" of "gcn").
 
     Raises:
         ValueError: a field out of range or an unknown name.
@@ -102,6 +114,7 @@ class Settings:
     text: str | None = None
     language_model: Size = Size()  # noqa: RUF009  # frozen
     pack: int = 1
+    size: str = "small"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "pack"):
@@ -115,6 +128,8 @@ class Settings:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
         if self.pack > 1 and self.model != "bert":
             raise ValueError(f"pack is for bert, which has several sequences in a row, not for {self.model}")
+        if self.size != "small" and self.model not in OF_SIZE:
+            raise ValueError(f"size is for {', '.join(OF_SIZE)}, whose data are made, not for {self.model}")
         self._values()
 
     def training(self, problem: Problem | None = None) -> Training:
@@ -173,18 +188,27 @@ class Settings:
             )
         return self.layers
 
-    def record(self, data: Dataset | Text | Own) -> dict[str, Any]:
+    def record(self, data: Dataset | Text | Own | Made) -> dict[str, Any]:
         """Model, data and batch size as JSON values: these and the recipe must agree for a study to be resumed.
 
         Data count by name and contents, wherever their file lies.
         """
         if isinstance(data, Own):
             return {"model": data.name, "data": data.name, "data_digest": data.digest()}
-        model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
+        model = self._sizes(data)
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
         packed = {"pack": self.pack} if self.pack > 1 else {}
         said = {"model": self.model, "batch": self.batch, **packed, **scaled}
         return {**said, "data": data.name, **model, "data_digest": data.digest()}
+
+    def _sizes(self, data: Dataset | Text | Made) -> dict[str, Any]:
+        """Of the model, as JSON values."""
+        if isinstance(data, Made):
+            return {
+                "size": self.size,
+                **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(data.size).items()},
+            }
+        return asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
 
 
 def lasting(optimizer: Optimizer, factor: float) -> Optimizer:

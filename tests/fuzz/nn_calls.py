@@ -143,6 +143,8 @@ def _sequences() -> Calls:
         "padding_mask": (nn.padding_mask, lambda d: {"lengths": d.integers((3,), 4), "keys": 4}),
         "segment_sum": (nn.segment_sum, lambda d: {
             "x": d.array((5, 3), FLOAT), "index": d.integers((5,), 4), "count": d.integer(4, 6)}),
+        "segment_max": (nn.segment_max, lambda d: {
+            "x": d.array((4, 2)), "index": np.zeros(4, np.int32), "count": 2}),
         "segment_mean": (nn.segment_mean, lambda d: {
             "x": d.array((5, 3), FLOAT), "index": d.integers((5,), 4), "count": d.integer(4, 6)}),
         "scatter_add": (nn.scatter_add, lambda d: {

@@ -54,7 +54,50 @@ def test_means_and_added_rows() -> None:
     assert np.allclose(nn.scatter_add(table, square, x.reshape(4, 5, 3)), table + exact(x, index, SEGMENTS), atol=1e-6)
 
 
+@pytest.mark.parametrize("fmt", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
+def test_the_largest_of_each_segment(fmt: str) -> None:
+    x, index = drawn(30)
+    x = lowprec.astype(x, fmt)
+    wide = np.asarray(x, np.float32)
+    largest = nn.segment_max(x, index, SEGMENTS)
+    assert largest.dtype == x.dtype
+    for row in range(SEGMENTS):
+        here = wide[index == row]
+        assert np.array_equal(np.asarray(largest, np.float32)[row], here.max(axis=0) if len(here) else np.zeros(3))
+    x[int(np.flatnonzero(index == index[0])[-1]), 1] = np.nan
+    nan = np.asarray(nn.segment_max(x, index, SEGMENTS), np.float32)
+    assert np.isnan(nan[index[0], 1])
+    assert np.isnan(nan).sum() == 1
+
+
+@pytest.mark.parametrize("group", [1, 3, None])
+def test_partial_sums_are_rounded_where_it_is_said(group: int | None) -> None:
+    x, index = drawn(60)
+    half = lowprec.astype(x, "float16")
+    order = lowprec.Accumulation(group, accumulate="float16")
+    total, added = np.zeros((SEGMENTS, 3), np.float32), np.zeros(SEGMENTS, int)
+    for place, row in zip(index, np.asarray(half, np.float32), strict=True):
+        total[place] += row
+        added[place] += 1
+        if group is not None and added[place] % group == 0:
+            total[place] = lowprec.round(total[place], "float16")
+    wanted = lowprec.astype(total, "float16")
+    assert nn.segment_sum(half, index, SEGMENTS, accumulation=order).tobytes() == wanted.tobytes()
+    assert (group is None) == (wanted.tobytes() == nn.segment_sum(half, index, SEGMENTS).tobytes())
+    wide = nn.segment_sum(x, index, SEGMENTS, accumulation=lowprec.Accumulation(1, accumulate="bfloat16"))
+    assert np.array_equal(wide, lowprec.round(wide, "bfloat16"))
+
+
 def loss(params: Any, batch: Any) -> Any:
+    x, index = batch
+    peaks = nn.segment_max(x @ params["w"], index, SEGMENTS)
+    halves = lowprec.Accumulation(2, accumulate="float16")
+    return (
+        _means(params, batch) + 0.1 * (nn.segment_sum(peaks, np.zeros(6, np.int32), 1, accumulation=halves) ** 2).sum()
+    )
+
+
+def _means(params: Any, batch: Any) -> Any:
     x, index = batch
     h = nn.segment_mean(np.tanh(x @ params["w"]), index, SEGMENTS)
     h = nn.scatter_add(h, index, nn.embedding(h, index) * params["b"])
@@ -100,6 +143,10 @@ def test_both_engines_have_the_same_bits(precision: str) -> None:
         (lambda x, i: nn.segment_sum(x, i.reshape(4, 5), 6), "index has one axis"),
         (lambda x, i: nn.segment_sum(x, i, 0), "count must be an integer of at least 1"),
         (lambda x, i: nn.segment_mean(x, i, 2.5), "count"),
+        (lambda x, i: nn.segment_max(x, i.reshape(4, 5), 6), "index has one axis"),
+        (lambda x, i: nn.segment_max(x, i, 3), "out of bounds"),
+        (lambda x, i: nn.segment_sum(x, i, 6, accumulation="float16"), "accumulation must be"),
+        (lambda x, i: nn.segment_sum(x, i, 6, accumulation=lowprec.Accumulation(4, 2)), "sums of one part"),
         (lambda x, i: nn.scatter_add(x, i, x[:, :2]), "updates"),
         (lambda x, i: nn.scatter_add(x, x, x), "index must be integers"),
     ],

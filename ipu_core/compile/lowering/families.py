@@ -114,13 +114,14 @@ def _set_row(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += set_row(lowering.graph, lowering.tensors[row], lowering.tensors[place], out, equation.name)
 
 
-def _scatter_add(lowering: Lowering, equation: Equation) -> None:
+def _scatter(lowering: Lowering, equation: Equation) -> None:
     indices, updates = (lowering.tensors[var] for var in equation.operands)
     axes = indices.ndim
     lowering.programs += scatter_add(
         lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
         lowering.result(equation), stochastic=equation.arithmetic.stochastic,
-        operation=equation.keyed, name=equation.name,
+        operation=equation.keyed, accumulation=equation.params.get("accumulation"),
+        maximum=equation.op == "scatter_max", name=equation.name,
     )  # fmt: skip
 
 
@@ -181,7 +182,8 @@ LOWERINGS: dict[str, Callable[[Lowering, Equation], None]] = {
     "pad": _pad,
     "gather": _gather,
     SET_ROW: _set_row,
-    "scatter_add": _scatter_add,
+    "scatter_add": _scatter,
+    "scatter_max": _scatter,
     "top_indices": _top_indices,
     "take_along": _take_along,
     "put_along": _put_along,

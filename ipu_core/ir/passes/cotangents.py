@@ -63,6 +63,13 @@ def _reduce_max(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
     return _reduced(ct, equation, x) * (mask / count)
 
 
+def _scatter_max(ct: Value, equation: Equation, y: Value, index: Value, x: Value) -> Value:
+    """Shared equally between the rows that have the maximum."""
+    mask = elementwise("equal", x, apply("gather", y, index))
+    count = apply("scatter_add", index, mask, rows=equation.params["rows"])
+    return apply("gather", ct, index) * (mask / apply("gather", count, index))
+
+
 def _slice(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
     start, step = equation.params["start"], equation.params["step"]
     reach = [max(0, (n - 1) * s + 1) if n else 0 for n, s in zip(shape_of(y), step, strict=True)]
@@ -169,6 +176,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "pad": (_pad,),
     "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+    "scatter_max": (lambda *_: None, _scatter_max),
     SET_ROW: (
         lambda ct, e, y, row, i, x: apply("gather", ct, i),
         lambda *_: None,

@@ -23,7 +23,7 @@ from ipu_core.ir.block import (
     dtype_of,
 )
 from ipu_core.ir.bodies import carries_of, equations_of, fresh, hoisted, regions_of, with_body
-from ipu_core.ir.ops import INT32, OPS, PRODUCTS, SET_ROW, STRUCTURE, SUMS, VIEWS, WHOLE_VIEWS
+from ipu_core.ir.ops import INT32, LARGEST, OPS, PRODUCTS, SET_ROW, STRUCTURE, SUMS, VIEWS, WHOLE_VIEWS
 from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.pinned import pinned_formats
@@ -236,8 +236,8 @@ class Retype:
         if plain and isinstance(inputs[0], Var) and inputs[0].type.format == output:
             self.natives[equation.output] = inputs[0]
             return
-        if equation.op == "reduce_max" and isinstance(inputs[0], Var):
-            output = inputs[0].type.format  # one of the operand's values, as it is
+        if equation.op in LARGEST and isinstance(inputs[-1], Var):
+            output = inputs[-1].type.format  # one of the operand's values, as it is
         accumulate = rule.accumulate if equation.op in SUMS else None
         said = equation.params.get("rounding") if equation.op == "convert" else rule.rounding
         self.natives[equation.output] = self._append(

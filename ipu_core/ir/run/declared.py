@@ -120,7 +120,14 @@ def _to_blocks(call: _Call) -> Any:
 
 def _scatter_add(call: _Call) -> Any:
     places, updates = call.operands
-    return _rounded(call, "identity", [scatter_add(places, updates, call.shape[0])])
+    order = call.params.get("accumulation")
+    order = None if order is None else order.with_types(order.accumulate, FLOAT32)
+    return _rounded(call, "identity", [scatter_add(places, updates, call.shape[0], accumulation=order)])
+
+
+def _scatter_max(call: _Call) -> Any:
+    places, updates = call.operands
+    return exact("scatter_max", [places, np.asarray(updates, np.float32)], call.params).astype(updates.dtype)
 
 
 def _put_along(call: _Call) -> Any:
@@ -147,6 +154,7 @@ DECLARED: Mapping[str, Callable[[_Call], Any]] = {
     "reduce_sum": _reduce_sum,
     "reduce_max": lambda call: reduce_max(call.operands[0], call.params["axis"]),
     "scatter_add": _scatter_add,
+    "scatter_max": _scatter_max,
     "put_along": _put_along,
     "top_indices": _top_indices,
     "one_hot": _one_hot,

@@ -151,16 +151,30 @@ def _scatter_add(
 ) -> BoundCall:
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
+    order = equation.params.get("accumulation")
     wide = np.empty(out.shape, np.float32)
     width = math.prod(out.shape[1:])
     total = wide.reshape(out.shape[0], width)
     kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
-        tile.scatter_add(indices, updates.reshape(indices.size, width), total)
+        tile.scatter_add(indices, updates.reshape(indices.size, width), total, accumulation=order)
         if control.traps:
             tile.check_sum("scatter_add", control, (updates,), total)
         kernel((wide,), key, 0, out)
+
+    return call
+
+
+def _scatter_max(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    """One of the updates, as it is."""
+    indices, updates = operands
+    width = math.prod(out.shape[1:])
+
+    def call(key: Key | None) -> None:
+        tile.scatter_max(indices, updates.reshape(indices.size, width), out.reshape(out.shape[0], width))
 
     return call
 
@@ -308,6 +322,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,
+    "scatter_max": _scatter_max,
     "put_along": _put_along,
     "take_along": _take_along,
     "top_indices": _top_indices,

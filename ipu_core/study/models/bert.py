@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,27 @@ def problem(
     pack: int = 1,
     scaling: UnitScaling = UnitScaling(),  # noqa: B008  # frozen
     target: Target = Target(),  # noqa: B008  # frozen
+    dropout: float = 0.0,
+    checkpointed: bool = False,
 ) -> Problem:
     """BERT of these sizes on pairs of sentences of a text, up to `pack` sequences in each of a batch's rows.
+
+    `dropout` and `checkpointed` are those of a `Shape`.
 
     Raises:
         ValueError: the text is too short for the context, or fewer rows than a batch come of it.
     """
+    shape = Shape(size.heads, dropout, checkpointed)
     trained = sentences.made(task.train, size.context, pack)
     sentences.batches(trained, batch, 0)
-    starts, scaled = layout(size), scaling.of(functools.partial(loss, size.heads))
+    starts, scaled = layout(size), scaling.of(functools.partial(loss, shape))
     return Problem(
         scaled,
         scaling.begun(functools.partial(initial, starts)),
         functools.partial(sentences.batches, trained, batch),
-        functools.partial(evaluate, size.heads, scaling, sentences.tested(task.test, size.context), target=target),
+        functools.partial(
+            evaluate, Shape(size.heads), scaling, sentences.tested(task.test, size.context), target=target
+        ),
         stand_ins(starts),
         sequences_of_a_row=trained.factor,
     )
@@ -80,21 +88,43 @@ def layout(size: Size) -> Any:
     }
 
 
-def encoded(heads: int, params: Any, batch: Any) -> Any:
+@dataclass(frozen=True)
+class Shape:
+    """What of a model its parameters do not say.
+
+    Attributes:
+        heads: of each attention.
+        dropout: share of attention's weights that a training step leaves out.
+        checkpointed: whether of each block only what it reads is kept for the gradients, as stages of a pipeline keep
+            it: what a stash is of.
+    """
+
+    heads: int
+    dropout: float = 0.0
+    checkpointed: bool = False
+
+
+def encoded(shape: Shape, params: Any, batch: Any) -> Any:
     """The last layer, (rows, places, width). Sequences of a row see themselves alone, and count places from 0."""
     rows, places = np.shape(batch["tokens"])
     h = nn.embedding(params["embedding"], batch["tokens"]) + nn.embedding(params["position"], batch["positions"])
     h = nn.layer_norm(h + nn.embedding(params["type"], batch["types"]), **params["norm"])
     mask = nn.segment_mask(nn.reshape(batch["segments"], (rows, 1, places)))
     for number, block in enumerate(params["blocks"]):
-        with nn.name_scope(f"blocks.{number}.attention", h):
-            part = block["attention"]
-            h = nn.layer_norm(h + nn.multi_head_attention(_layers(part), h, heads, mask), **part["norm"])
-        with nn.name_scope(f"blocks.{number}.perceptron", h):
-            part = block["perceptron"]
-            inner = nn.gelu(nn.linear(h, **part["up"]))
-            h = nn.layer_norm(h + nn.linear(inner, **part["down"]), **part["norm"])
+        run = functools.partial(_block, shape, number)
+        h = (nn.checkpoint(run) if shape.checkpointed else run)(block, h, mask)
     return h
+
+
+def _block(shape: Shape, number: int, block: Any, h: Any, mask: Any) -> Any:
+    with nn.name_scope(f"blocks.{number}.attention", h):
+        part = block["attention"]
+        mixed = nn.multi_head_attention(_layers(part), h, shape.heads, mask, dropout=shape.dropout)
+        h = nn.layer_norm(h + mixed, **part["norm"])
+    with nn.name_scope(f"blocks.{number}.perceptron", h):
+        part = block["perceptron"]
+        inner = nn.gelu(nn.linear(h, **part["up"]))
+        return nn.layer_norm(h + nn.linear(inner, **part["down"]), **part["norm"])
 
 
 def _layers(part: Any) -> Any:
@@ -107,9 +137,9 @@ def _at(h: Any, places: Any) -> Any:
     return np.take_along_axis(h, nn.reshape(places, (*np.shape(places), 1)), 1)
 
 
-def scores(heads: int, params: Any, batch: Any) -> tuple[Any, Any]:
+def scores(shape: Shape, params: Any, batch: Any) -> tuple[Any, Any]:
     """Scores of the bytes that were masked, (rows, masked, symbols), and of the next sentence, (rows, depth, 2)."""
-    h = encoded(heads, params, batch)
+    h = encoded(shape, params, batch)
     words, after = params["words"], params["next"]
     with nn.name_scope("words", h):
         # Of the masked places alone: they are 15 in 100, and each has a score for every symbol.
@@ -121,20 +151,20 @@ def scores(heads: int, params: Any, batch: Any) -> tuple[Any, Any]:
         return found, nn.linear(pooled, **after["classes"])
 
 
-def loss(heads: int, params: Any, batch: Any) -> Any:
+def loss(shape: Shape, params: Any, batch: Any) -> Any:
     """The mean over masked bytes and the mean over sequences, as of the batch unpacked; in nats."""
-    found, after = scores(heads, params, batch)
+    found, after = scores(shape, params, batch)
     return nn.softmax_cross_entropy(found, batch["masked"], batch["counts"]) + nn.softmax_cross_entropy(
         after, batch["next"], batch["there"]
     )
 
 
 def evaluate(
-    heads: int, scaling: UnitScaling, held_out: Sentences, params: Any, precision: Precision, *, target: Target
+    shape: Shape, scaling: UnitScaling, held_out: Sentences, params: Any, precision: Precision, *, target: Target
 ) -> dict[str, float]:
     """Loss and accuracies on sequences not trained on, one a row, computed forward in the precision itself."""
     batch = sentences.batches(held_out, len(held_out), 0)(0)
-    function: Callable[..., Any] = scaling.of(functools.partial(scores, heads))
+    function: Callable[..., Any] = scaling.of(functools.partial(scores, shape))
     found, after = evaluated(
         in_units(function, precision), precision, OrderRule.of(target), Key(EVALUATION), params, batch
     )

@@ -1,7 +1,11 @@
 """The models that the command line trains, by name, and the data that each is trained on."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from ipu_core.chip.target import Target
-from ipu_core.study.models import bert, cnn, lm, mlp, own, resnet
+from ipu_core.study.models import bert, bragg, cnn, communities, lm, mlp, molecules, own, resnet, uno
+from ipu_core.study.models.made import Made
 from ipu_core.study.models.named import Own, is_own
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
@@ -11,7 +15,9 @@ from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 
 CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
-Task = Dataset | Text | Own
+MADE: Mapping[str, Any] = {"gcn": communities, "gin": molecules, "braggnn": bragg, "uno": uno}
+"""Modules of models whose data are made: each has `SIZES`, `data` and `problem`."""
+Task = Dataset | Text | Own | Made
 
 
 def load(settings: Settings) -> Task:
@@ -22,6 +28,9 @@ def load(settings: Settings) -> Task:
     """
     if is_own(settings.model):
         return own.load(settings.model)
+    if settings.model in MADE:
+        made: Made = MADE[settings.model].data(settings.size)
+        return made
     return data.load(settings.data) if settings.model in CLASSIFIERS else text.load(settings.text)
 
 
@@ -33,6 +42,9 @@ def problem(settings: Settings, task: Task) -> Problem:
     """
     if isinstance(task, Own):
         return task.problem
+    if isinstance(task, Made):
+        made: Problem = MADE[settings.model].problem(task, settings.batch, settings.scaling, Target(settings.target))
+        return made
     if isinstance(task, Text):
         size, how = settings.language_model, (settings.scaling, Target(settings.target))
         if settings.model == "bert":
@@ -54,6 +66,8 @@ def title(settings: Settings, task: Task) -> str:
         if settings.pack > 1:
             factor = problem(settings, task).sequences_of_a_row
             sizes += f", up to {settings.pack} sequences a row (on average {factor:.3f}: betas to that power)"
+    elif isinstance(task, Made):
+        sizes = str(task.size)
     else:
         sizes = "-".join(map(str, settings.widths(task)))
     scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""

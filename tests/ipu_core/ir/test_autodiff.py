@@ -58,6 +58,7 @@ CASES = {
     "pad": (lambda x: apply("pad", x, low=(1, 0), high=(0, 2), interior=(2, 1)) * np.arange(9.0), (A,)),
     "gather": (lambda x: x[INDICES] * np.arange(8.0).reshape(2, 4, 1), (A,)),
     "scatter_add": (lambda x: apply("scatter_add", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
+    "scatter_max": (lambda x: apply("scatter_max", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
     "take_along": (lambda x: apply("take_along", x, ALONG) * np.arange(6.0).reshape(3, 2), (A,)),
     "put_along": (lambda x: apply("put_along", ALONG, x[:, :2], size=5) ** 2, (A,)),
     "set_row": (lambda r, x: apply("set_row", r, np.array([1], np.int32), x) * B, (A[:1], B)),

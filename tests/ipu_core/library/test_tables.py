@@ -39,6 +39,23 @@ def scattered(out: str, tiles: int, indices: Any = INDICES, rows: int = 4000) ->
     return engine, programs, result
 
 
+def test_runs_of_rows_have_the_largest_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "SHARE", 256)
+    flat, values = INDICES.reshape(-1) % 4000, UPDATES.reshape(-1, 6)
+    wanted = np.zeros((4000, 6), np.float16)
+    for row in np.unique(flat):
+        wanted[row] = values[flat == row].max(axis=0)
+    graph = Graph(Target("gc200", tiles=11))
+    where = add_array(graph, "int32", INDICES.shape, "where", temporary=False)
+    updates = add_array(graph, "float16", UPDATES.shape, "updates", temporary=False)
+    result = add_array(graph, "float16", (4000, 6), "result", temporary=False)
+    engine = Engine(graph, Sequence(*tables.scatter_add(graph, where, updates, result, maximum=True)))
+    engine.write(where, INDICES)
+    engine.write(updates, UPDATES)
+    engine.run()
+    assert np.array_equal(engine.read(result), wanted)
+
+
 @pytest.mark.parametrize("out", ["float32", "float16"])
 @pytest.mark.parametrize("tiles, runs", [(3, 1), (5, 1), (6, 2), (11, 3), (64, 13)])
 def test_runs_of_rows_have_the_bits_of_the_whole(

@@ -57,6 +57,7 @@ CASES: dict[str, Case] = {
     "gather": (lambda x, i: x[i], (X, ROWS)),
     "gather of more axes": (lambda x, i: x[i] * 2.0, (BIG, np.array([2, 1, 2, 0], np.int32))),
     "scatter_add": (lambda i, u: apply("scatter_add", i, u, rows=7), (ROWS, BIG[:2, :2])),
+    "scatter_max": (lambda i, u: apply("scatter_max", i, u, rows=7), (ROWS, BIG[:2, :2])),
     "one_hot": (lambda i: nn.one_hot(i, 7), (ROWS,)),
     "comparisons of integers": (lambda i, j: [i == j, i > j, i <= 2, (i > 0) & ~(i == j)], (ROWS, ROWS[:1])),
     "choices of integers": (
