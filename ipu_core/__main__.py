@@ -20,8 +20,10 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.study import live, typed
 from ipu_core.study.executors import connected
 from ipu_core.study.models.named import is_own
+from ipu_core.study.published import words_of
 from ipu_core.study.settings import (
     MODELS,
+    OF_DATA,
     OF_SIZE,
     OF_TEXT,
     UNIT_RATES,
@@ -41,6 +43,7 @@ from ipu_core.study.typed import (
     parse_precisions,
 )
 from ipu_core.train import ENGINES, GENERATORS
+from ipu_core.train.recipes import RECIPES
 from lowprec import streams
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if getattr(given, "config", None) is not None:
             # the file's options first: argparse takes the last, so what was typed wins
             given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
+        _from_recipe(given)
         return int(given.run(given))
     # an OSError of the output itself: there is nowhere to print it, and `guarded` has the exit code
     except streams.Unprintable:
@@ -95,6 +99,35 @@ def _run(arguments: Sequence[str] | None) -> int:
         with contextlib.suppress(OSError):  # the terminal may be what is gone
             print(f"\n{interruption.WORDS[interruption.number_of(error)]}{kept}", file=sys.stderr)
         return interruption.exit_code(error)
+
+
+def _from_recipe(given: argparse.Namespace) -> None:
+    """Says the options that a recipe stands for; what was typed wins, but for the optimizer, which is the recipe.
+
+    Raises:
+        ValueError: no such recipe, what is missing of it, another model or optimizer.
+    """
+    if getattr(given, "recipe", None) is None:
+        return
+    if "bert" not in (given.name, given.model):
+        raise ValueError("--recipe is for bert, which the recipes trained")
+    if given.optimizer is not None:
+        raise ValueError(f"--recipe says the optimizer: leave --optimizer {given.optimizer} out")
+    made = words_of(given.recipe)
+    given.optimizer = made.optimizer
+    given.stash = given.stash or made.stash
+    if given.loss_scale is None:
+        given.loss_scale = "none" if made.loss_scale is None else made.loss_scale
+    if getattr(given, "precisions", None) == list(PRECISIONS):
+        given.precisions = [PRECISIONS[0], made.precision]
+    if getattr(given, "precision", None) in (PRECISIONS[-1], "fp16.16/nearest"):
+        given.precision = made.precision
+    if given.micro_batches == 1:
+        print(
+            f"ipu-core: the recipe adds up {made.micro_batches} micro-batches, here is one of the whole batch: "
+            "--micro-batches says another number",
+            file=sys.stderr,
+        )
 
 
 def _in_words(error: Exception) -> str:
@@ -210,6 +243,13 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument(
         "--size", help=f"{', '.join(OF_SIZE)}: small (default), or as the talk had it: talk (gcn: large)"
     )
+    parser.add_argument("--stash", metavar="FORMAT", help="bert: what its blocks read is kept so for their gradients")
+    parser.add_argument("--dropout", type=float, help="bert: share of attention's weights left out (default 0)")
+    parser.add_argument(
+        "--recipe", metavar="NAME/chips=N",
+        help=f"bert: {' or '.join(RECIPES)} (and beta1=, weight_decay=, gradient_sum= where these are not known): the "
+        "optimizer, precision, loss scale and stash of a submission; the rate is --lr",
+    )  # fmt: skip
     parser.add_argument("--pack", type=typed.count, help="bert: sequences of a row, at most (default 1)")
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
     parser.add_argument(
@@ -281,7 +321,9 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         _refuse_of_models(given, model)
     else:
         check_name("model", model, MODELS)
-    names = ("steps", "batch", "lr", "optimizer", "text", "pack", "size")
+    if given.data != DEFAULT.data and model not in OF_DATA and not is_own(model):
+        raise ValueError(f"--data is for {', '.join(OF_DATA)}, not for {model}")
+    names = ("steps", "batch", "lr", "optimizer", "text", "pack", "size", "stash", "dropout")
     said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     sizes = {name: getattr(given, name) for name in ("width", "heads", "context") if getattr(given, name) is not None}
     if model in OF_TEXT:
@@ -312,7 +354,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
 
 def _refuse_of_models(given: argparse.Namespace, model: str) -> None:
     """Refuses options that say what a model in a file says itself."""
-    of_models = ("layers", "width", "heads", "context", "text", "batch", "pack", "size")
+    of_models = ("layers", "width", "heads", "context", "text", "batch", "pack", "size", "stash", "dropout", "recipe")
     said = [name for name in of_models if getattr(given, name) is not None]
     said += ["data"] * (given.data != DEFAULT.data) + ["unit-scaled"] * given.unit_scaled + ["mup"] * given.mup
     if said:

@@ -86,6 +86,8 @@ class Settings:
         language_model: Their sizes.
         pack: Sequences of "bert" in a row, at most. Where it is more than one, b1 and b2 of the optimizer are raised to
             how many there are on average, so that its moments last as many sequences as unpacked.
+        stash: Of "bert": the format in which what its blocks read is kept for their gradients; None: as it is.
+        dropout: Of "bert": share of attention's weights that a training step leaves out.
         size: Of a model whose data are made: "small", or as the talk had it ("large" of "gcn").
 
     Raises:
@@ -115,6 +117,8 @@ class Settings:
     language_model: Size = Size()  # noqa: RUF009  # frozen
     pack: int = 1
     size: str = "small"
+    stash: str | None = None
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "pack"):
@@ -128,6 +132,10 @@ class Settings:
             raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
         if self.pack > 1 and self.model != "bert":
             raise ValueError(f"pack is for bert, which has several sequences in a row, not for {self.model}")
+        if self.stash is not None and self.model != "bert":
+            raise ValueError(f"stash is for bert, whose blocks keep what they read, not for {self.model}")
+        if not 0 <= self.dropout < 1 or (self.dropout and self.model != "bert"):
+            raise ValueError(f"dropout is a share in [0, 1), of bert, not {self.dropout} of {self.model}")
         if self.size != "small" and self.model not in OF_SIZE:
             raise ValueError(f"size is for {', '.join(OF_SIZE)}, whose data are made, not for {self.model}")
         self._values()
@@ -155,7 +163,7 @@ class Settings:
             optimizer=trainer,
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
-            recompute=self.recompute,
+            recompute=self.recompute, stash=self.stash,
         )  # fmt: skip
 
     @property
@@ -198,7 +206,8 @@ class Settings:
         model = self._sizes(data)
         scaled = {name: True for name in ("unit_scaled", "mup") if getattr(self, name)}
         packed = {"pack": self.pack} if self.pack > 1 else {}
-        said = {"model": self.model, "batch": self.batch, **packed, **scaled}
+        dropped = {"dropout": self.dropout} if self.dropout else {}
+        said = {"model": self.model, "batch": self.batch, **packed, **dropped, **scaled}
         return {**said, "data": data.name, **model, "data_digest": data.digest()}
 
     def _sizes(self, data: Dataset | Text | Made) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def problem(settings: Settings, task: Task) -> Problem:
     if isinstance(task, Text):
         size, how = settings.language_model, (settings.scaling, Target(settings.target))
         if settings.model == "bert":
-            return bert.problem(size, task, settings.batch, settings.pack, *how)
+            kept = settings.stash is not None
+            return bert.problem(size, task, settings.batch, settings.pack, *how, settings.dropout, kept)
         return lm.problem(size, task, settings.batch, *how)
     return CLASSIFIERS[settings.model](settings, task)
 
@@ -66,6 +67,8 @@ def title(settings: Settings, task: Task) -> str:
         if settings.pack > 1:
             factor = problem(settings, task).sequences_of_a_row
             sizes += f", up to {settings.pack} sequences a row (on average {factor:.3f}: betas to that power)"
+        sizes += f", attention's dropout {settings.dropout:g}" if settings.dropout else ""
+        sizes += "" if settings.stash is None else f", stashes in {settings.stash}"
     elif isinstance(task, Made):
         sizes = str(task.size)
     else:
