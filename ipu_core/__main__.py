@@ -365,7 +365,7 @@ def _engine(given: argparse.Namespace, precisions: Sequence[str]) -> str:
     """The engine that is asked for, or the usual one: the reason is said where that is not the tiles."""
     if given.engine is not None:
         return str(given.engine)
-    engine, why = usual_engine(Target(given.target), precisions)
+    engine, why = usual_engine(Target(given.target), precisions, given.stash)
     if why is not None:
         print(f"ipu-core: {why}", file=sys.stderr)
     return engine

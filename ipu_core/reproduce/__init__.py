@@ -12,7 +12,7 @@ __all__ = ["NAMES", "REPRODUCTIONS", "Finding", "Progress", "Reproduction", "rep
 
 NAMES = (
     "sums", "accumulators", "tensor-cores", "fixed-point", "few-bits", "weights", "fp8", "four-bits", "reversible",
-    "packing", "hmc",
+    "packing", "unit-bert", "stash", "graphs", "hmc", "small-batches",
 )  # fmt: skip
 """The names of REPRODUCTIONS, for the command line's help, which imports nothing that trains."""
 

@@ -8,15 +8,22 @@ from ipu_core.reproduce.finding import table
 from ipu_core.reproduce.fixed_point import FIXED_POINT
 from ipu_core.reproduce.four_bits import FOUR_BITS
 from ipu_core.reproduce.fp8 import FP8
+from ipu_core.reproduce.graph_nets import GRAPHS
 from ipu_core.reproduce.packed import PACKING
 from ipu_core.reproduce.reversible import REVERSIBLE
 from ipu_core.reproduce.sampled import HMC
+from ipu_core.reproduce.small_batches import SMALL_BATCHES
+from ipu_core.reproduce.stashed import STASH
 from ipu_core.reproduce.sums import SUMS
 from ipu_core.reproduce.tensor_cores import TENSOR_CORES
+from ipu_core.reproduce.unit_bert import UNIT_BERT
 from ipu_core.reproduce.weights import WEIGHTS
 from ipu_core.study.typed import check_name
 
-EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS, REVERSIBLE, PACKING, HMC)
+EACH = (
+    SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS, REVERSIBLE, PACKING, UNIT_BERT,
+    STASH, GRAPHS, HMC, SMALL_BATCHES,
+)  # fmt: skip
 REPRODUCTIONS = {each.name: each for each in EACH}
 
 

@@ -22,7 +22,7 @@ from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.optim import Adam, Optimizer
 from ipu_core.train.options import Execution, Training, options_of
-from lowprec import BlockFormat
+from lowprec import BlockFormat, as_format
 from lowprec import float32 as FLOAT32
 
 if TYPE_CHECKING:
@@ -281,11 +281,13 @@ def lacking(target: Target, precision: Precision) -> str | None:
     return None
 
 
-def usual_engine(target: Target, precisions: Sequence[str]) -> tuple[str, str | None]:
-    """The engine that trains in all of these precisions if nobody says which, and why it is not the tiles.
+def usual_engine(target: Target, precisions: Sequence[str], stash: str | None = None) -> tuple[str, str | None]:
+    """The engine that trains in all of these precisions, with such stashes, and why it is not the tiles.
 
     Both give the same bits; only the tiles tell cycles and memory.
     """
+    if stash is not None and as_format(stash).dtype is None:
+        return "direct", f"stashes in {stash} are kept on the direct engine: {target.name} has no unit for them"
     for name in precisions:
         if why := lacking(target, Precision.parse(name)):
             return "direct", f"{name} is trained on the direct engine: {why}"

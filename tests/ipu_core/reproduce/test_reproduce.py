@@ -319,7 +319,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "gravity"]) == 2
     assert (
         "unknown result 'gravity': choose sums, accumulators, tensor-cores, fixed-point, few-bits, weights, fp8, "
-        "four-bits, reversible or packing" in capsys.readouterr().err
+        "four-bits, reversible, packing, unit-bert, stash, graphs, hmc or small-batches" in capsys.readouterr().err
     )
     assert main(["reproduce", "sums", "--share", "0"]) == 2
 

@@ -223,13 +223,14 @@ def test_what_these_models_do_not_have_is_refused(
 def test_a_recipe_says_optimizer_precision_scale_and_stash(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
     tiny = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "2"]
     said = "mlperf-bert-v2/chips=16/gradient_sum=float32"
-    arguments = [*tiny, "--pack", "3", "--recipe", said, "--engine", "direct", "--lr", "0.008", "--dropout", "0.1"]
+    arguments = [*tiny, "--pack", "3", "--recipe", said, "--lr", "0.008", "--dropout", "0.1"]
     assert exit_code("train", "bert", *arguments, "--out", str(tmp_path / "a")) == 0
     printed = capfd.readouterr()
     told = "lamb/b1=0.55/b2=0.885/weight_decay=0.001/clip_norm=1000/bias_correction=false lr 0.008"
     assert told in printed.out
     assert "attention's dropout 0.1, stashes in stash143" in printed.out
     assert "mlperf-bert-v2/gradient_sum=float32" in printed.out
+    assert "stashes in stash143 are kept on the direct engine: gc200 has no unit for them" in printed.err
     assert "adds up 256 micro-batches, here is one of the whole batch" in printed.err
     kept = (tmp_path / "a" / "manifest.json").read_text()
     assert '"loss_scale"' in kept
