@@ -237,11 +237,14 @@ class Profile:
         }
 
     def __str__(self) -> str:
+        shown = [step for step in self.steps if step.count and (step.cycles or step.account.hidden)]
+        # Names are whole, however long: cut ones could not be told apart.
+        width = max([len(_STEP), *(len(step.name) for step in shown)])
         rows = [
             _heading(self),
             *(f"{name}: {words}" for name, words in call_facts(self).items()),
-            _columns(),
-            *(_line(step) for step in self.steps if step.count and (step.cycles or step.account.hidden)),
+            _columns(width),
+            *(_line(step, width) for step in shown),
             "",
             *_memory(self.memory),
             *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
@@ -254,6 +257,9 @@ _TOTALS = (
     "exchanged", "from_host", "to_host", "loaded", "stored", "streaming_cycles", "hidden_cycles", "tiles_cycles",
     "overlap_bound",
 )  # fmt: skip
+
+
+_STEP = "step, with figures of one run"
 
 
 def _step_json(step: Step) -> dict[str, Any]:
@@ -285,16 +291,16 @@ def _heading(profile: Profile) -> str:
     )
 
 
-def _columns() -> str:
+def _columns(width: int) -> str:
     columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
     named = " ".join(f"{name:>{width}}" for name, width in columns)
-    return f"{'step, with figures of one run':40} {'kind':8} {named}"
+    return f"{_STEP:{width}} {'kind':8} {named}"
 
 
-def _line(step: Step) -> str:
+def _line(step: Step, width: int) -> str:
     account = step.account
     return (
-        f"{step.name[:40]:40} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
+        f"{step.name:{width}} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
         f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
     )
 

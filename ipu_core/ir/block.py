@@ -338,8 +338,19 @@ def dtype_of(fmt: Format) -> np.dtype[Any]:
     if fmt.dtype is not None:
         return fmt.dtype
     if not FLOAT32.contains(fmt):
-        raise ValueError(f"{fmt.name} has values that float32 lacks, in which a program would keep it")
+        raise ValueError(f"{fmt.name} has values that float32 lacks, in which a program would keep it{instead(fmt)}")
     return np.dtype(np.float32)
+
+
+def instead(fmt: FloatFormat) -> str:
+    """Which format to say in the place of one that float32 does not hold, in words; nothing where there is none.
+
+    All sums are in float32, so no operand of one is beyond its range: a wider exponent would never be used there.
+    """
+    if fmt.exponent_bits <= FLOAT32.exponent_bits or fmt.mantissa_bits > FLOAT32.mantissa_bits:
+        return ""
+    narrow = f"e{FLOAT32.exponent_bits}m{fmt.mantissa_bits}"
+    return f" (say {narrow}: it differs beyond float32's exponents alone, which sums, made in float32, never leave)"
 
 
 def typed(var: Var) -> str:

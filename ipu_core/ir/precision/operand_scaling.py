@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ipu_core.ir.block import instead
 from ipu_core.ir.precision.said_rounding import read_rounding
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
 from lowprec.checks import expect, truth
@@ -134,7 +135,7 @@ class OperandScaling:
         elif not isinstance(fmt, FloatFormat):
             raise TypeError(f"{name} must be a FloatFormat or BlockFormat such as lowprec.float8_e5m2, not {fmt!r}")
         elif not float32.contains(fmt):
-            raise ValueError(f"{name} cannot be {fmt.name}: it has values that float32 lacks")
+            raise ValueError(f"{name} cannot be {fmt.name}: it has values that float32 lacks{instead(fmt)}")
 
     @property
     def scales_tensors(self) -> bool:

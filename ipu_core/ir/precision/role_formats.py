@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
-from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.block import Block, Equation, instead
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.own_rounding import OwnRounding
@@ -112,7 +112,8 @@ class RoleFormats:
             if not isinstance(fmt, FloatFormat):
                 raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
             if not FLOAT32.contains(fmt):
-                raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
+                words = f"it has values that float32, the widest here, lacks{instead(fmt)}"
+                raise ValueError(f"{field} cannot be {fmt.name}: {words}")
         accumulator_format(self.partials)
         if not isinstance(self.rounding, Rounding):
             raise TypeError(f"rounding must be a lowprec.Rounding, not {self.rounding!r}")

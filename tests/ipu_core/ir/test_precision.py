@@ -146,6 +146,12 @@ def test_unknown_names_are_refused_with_the_valid_ones(spec, message):
 
 
 def test_formats_the_machine_lacks_are_refused():
+    with pytest.raises(
+        ValueError, match=r"operands cannot be e9m5: .*lacks \(say e8m5: it differs beyond float32's exp"
+    ):
+        Precision.parse("fp32.32/operands=e9m5")
+    with pytest.raises(ValueError, match=r"forward cannot be e10m3: .*\(say e8m3"):
+        Precision.parse("fp8/forward=e10m3")
     with pytest.raises(ValueError, match="weights cannot be float64: it has values that float32, the widest here, lac"):
         Precision.parse("fp32.32/weights=float64")
     for spec in ("fp16.32/partials=float8_e8m0fnu", "fp16.32/layers.0.*:partials=float8_e8m0fnu"):

@@ -325,7 +325,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(REPRODUCTIONS.keys() - {"few-bits", "accumulators"}))
+@pytest.mark.parametrize("name", sorted(REPRODUCTIONS.keys() - {"few-bits", "accumulators", "unit-bert"}))
 def test_a_published_result_shows(name: str) -> None:
     findings = REPRODUCTIONS[name].run((0, 1, 2) if name in (*CHEAP, "four-bits") else (0,), 1, silent)
     assert all(finding.holds is not False for finding in findings), str(table(findings))

@@ -174,6 +174,12 @@ def test_the_refusal_of_unit_fp8_names_what_a_c600_has() -> None:
         TrainLoop(lambda p, x: nn.mse(x @ p["w"], x), params, x, optimizer=Sgd(1), precision="unit-fp8", target="c600")
 
 
+@pytest.mark.slow
+def test_unit_scaled_bert_needs_no_loss_scale_and_is_behind_the_usual_parametrisation() -> None:
+    findings = REPRODUCTIONS["unit-bert"].run((0, 1, 2), 1.0, lambda words: None)
+    assert [finding.holds for finding in findings] == [True, True, True, False, None]
+
+
 @pytest.mark.parametrize("name", ["stash", "graphs", "small-batches", "unit-bert", "hmc"])
 def test_they_are_on_the_command_line(name: str) -> None:
     assert REPRODUCTIONS[name].name == name
