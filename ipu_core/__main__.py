@@ -114,6 +114,13 @@ def _from_recipe(given: argparse.Namespace) -> None:
     if given.optimizer is not None:
         raise ValueError(f"--recipe says the optimizer: leave --optimizer {given.optimizer} out")
     made = words_of(given.recipe)
+    usual = {"precisions": list(PRECISIONS), "precision": (PRECISIONS[-1], "fp16.16/nearest")}
+    typed_too = [name for name in ("stash", "loss_scale") if getattr(given, name) is not None]
+    typed_too += ["precisions"] if getattr(given, "precisions", usual["precisions"]) != usual["precisions"] else []
+    typed_too += ["precision"] if getattr(given, "precision", PRECISIONS[-1]) not in usual["precision"] else []
+    if typed_too:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in typed_too)
+        print(f"ipu-core: not the recipe's, but as typed: {names}", file=sys.stderr)
     given.optimizer = made.optimizer
     given.stash = given.stash or made.stash
     if given.loss_scale is None:

@@ -340,7 +340,11 @@ def scatter_max(indices: Array, updates: Array, out: Array, first: int = 0, rows
     places, begins = np.unique(places[order], return_index=True)
     out[...] = 0
     if places.size:
-        out[..., places, :] = np.maximum.reduceat(updates[..., order, :], begins, axis=-2)
+        largest = np.maximum.reduceat(updates[..., order, :], begins, axis=-2)
+        # Which of two zeros, and which NaN, differs between processors.
+        largest[largest == 0] = 0
+        largest[np.isnan(largest)] = np.nan
+        out[..., places, :] = largest
 
 
 def in_run(indices: Array, first: int, held: int, rows: int) -> tuple[Array, Array]:

@@ -342,6 +342,18 @@ def dtype_of(fmt: Format) -> np.dtype[Any]:
     return np.dtype(np.float32)
 
 
+def check_stash(fmt: FloatFormat) -> FloatFormat:
+    """Refuses a format that activations cannot be kept in.
+
+    Raises:
+        ValueError: one with values that float32 lacks, or without a sign or a zero.
+    """
+    dtype_of(fmt)
+    if not fmt.signed or not fmt.zero:
+        raise ValueError(f"{fmt.name} keeps no activations: it has no {'zero' if fmt.signed else 'sign'}")
+    return fmt
+
+
 def instead(fmt: FloatFormat) -> str:
     """Which format to say in the place of one that float32 does not hold, in words; nothing where there is none.
 

@@ -56,6 +56,7 @@ def _scatter_max(indices: Array, updates: Array, p: Params) -> Array:
     hit = np.zeros(p["rows"], np.bool_)
     hit[indices] = True
     result[~hit] = 0
+    result[result == 0] = 0  # of either sign, as the machine has it
     return result
 
 

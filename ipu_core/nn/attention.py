@@ -139,7 +139,8 @@ def multi_head_attention(
             linear layer}, each {"weight": ..., "bias": ...}.
         x: (rows, places, width).
         heads: how many; they divide the width.
-        mask: see `attention`; fits (rows, heads, places, places).
+        mask: see `attention`; fits (rows, heads, places, places): (places, places) for all rows, (rows, 1, places,
+            places) for each.
         rotary: whether queries and keys are turned by their places.
         dropout: of the attention's weights, see `attention`.
 
@@ -152,6 +153,11 @@ def multi_head_attention(
     rows, places, width = shape_of(x)
     if integer("heads", heads, 1) > width or width % heads:
         raise ValueError(f"{heads} heads do not divide a width of {width}")
+    if mask is not None and len(shape_of(mask)) == 3 and shape_of(mask)[0] == rows > 1:
+        raise ValueError(
+            f"a mask of each row has an axis of heads too, (rows, 1, places, places): {shape_of(mask)} would be one of "
+            "each head"
+        )
     rotary = truth("rotary", rotary)
     parts = reshape(linear(x, *_layer("qkv", qkv)), (rows, places, 3, heads, width // heads))
     # one transposition for all three: rows and heads become the batch of the products

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ipu_core.ir.block import RecomputedPart, dtype_of
+from ipu_core.ir.block import RecomputedPart, check_stash
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.trace.values import builder_of
 from lowprec import FloatFormat, as_format
@@ -36,13 +36,14 @@ def checkpoint(
 
     Raises:
         TypeError: no function.
-        ValueError: a stash without a storage dtype, or another way forward; "stashed" without a stash.
+        ValueError: a stash with values that float32 lacks, or without a sign or a zero; another way forward; "stashed"
+            without a stash.
     """
     if not callable(f):
         raise TypeError(f"checkpoint takes a function, not {shown(f)}")
     kept = None if stash is None else as_format(stash)
     if kept is not None:
-        dtype_of(kept)
+        check_stash(kept)
     if forward not in FORWARD:
         raise ValueError(f"forward must be {' or '.join(map(repr, FORWARD))}, not {forward!r}")
     if kept is None and forward != "exact":

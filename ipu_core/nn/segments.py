@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ipu_core.ir.block import format_name
 from ipu_core.ir.ops import INT32
-from ipu_core.ir.trace.values import Value, apply, elementwise, reshape, shape_of
+from ipu_core.ir.trace.eager import as_array
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reshape, scope, shape_of
 from ipu_core.nn.operations import element_format, maximum
 from lowprec import Accumulation, Rounding
 from lowprec.checks import expect, integer
@@ -16,28 +19,36 @@ from lowprec.sums.scatter import prepare_scatter
 def segment_sum(x: Value, index: Value, count: int, *, accumulation: Accumulation | None = None) -> Value:
     """Sums of the rows of x by segment; a segment without rows gives 0.
 
-    The rows of a segment are added one after another, in their order, in float32, and the sum is rounded once. The
-    gradient looks rows up.
+    The rows of a segment are added one after another, in their order, in float32 (float64 arrays in that), and the sum
+    is rounded once. The gradient looks rows up.
 
     Args:
         x: (n, ...).
         index: int32 (n,): the segment of each row, in [0, count); negative ones count from the end, as in NumPy.
         count: how many segments there are.
-        accumulation: another order: ``Accumulation(1, accumulate="float16")`` rounds, to nearest, after every addition
-            to a segment, ``Accumulation(8, accumulate="float16")`` after every eighth. None: in float32.
+        accumulation: another order, of float32 and narrower rows: ``Accumulation(1, accumulate="float16")`` rounds, to
+            nearest, after every addition to a segment, ``Accumulation(8, accumulate="float16")`` after every eighth.
+            The result has the format of x all the same. None: in float32.
 
     Returns:
         (count, ...), in the format of x.
 
     Raises:
-        TypeError: an index of no integers, or a count that is none.
-        ValueError: shapes that do not fit; of arrays, a segment outside [0, count); an accumulation of several parts.
+        TypeError: an index of no integers, or a count that is none; an accumulation of float64 arrays.
+        IndexError: of arrays, a segment outside [0, count).
+        ValueError: shapes that do not fit; an accumulation of several parts, or with a format of its result.
     """
     _check_rows(index)
     if accumulation is None:
         return apply("scatter_add", index, x, rows=integer("count", count, 1))
     expect(Accumulation, accumulation=accumulation)
+    if not isinstance(x, Traced) and as_array(x).dtype == np.float64:
+        raise TypeError("accumulation is of float32 and narrower rows: x.astype(np.float32)")
     prepare_scatter("float32", accumulation, Rounding())  # refuses an order that such sums have not
+    if accumulation.out != accumulation.accumulate or accumulation.stages is not None:
+        raise ValueError(
+            "a segment's sum has the format of x, and no stages: leave out= and stages= of its Accumulation out"
+        )
     return apply("scatter_add", index, x, rows=integer("count", count, 1), accumulation=accumulation)
 
 
@@ -51,7 +62,19 @@ def segment_max(x: Value, index: Value, count: int) -> Value:
 
 
 def segment_mean(x: Value, index: Value, count: int) -> Value:
-    """Means of the rows of x by segment, 0 of one without rows; arguments and errors as of `segment_sum`."""
+    """Means of the rows of x by segment, 0 of one without rows; arguments and errors as of `segment_sum`.
+
+    Sums and means are float32's, whatever the precision, as norms are: a sum of halves would end at 65,504.
+    """
+    if not isinstance(x, Traced):
+        array = as_array(x)
+        wide = array if array.dtype == np.float64 else array.astype(np.float32)
+        return _mean(wide, index, count).astype(array.dtype)
+    with scope(x, family="norm"):
+        return _mean(x, index, count)
+
+
+def _mean(x: Any, index: Value, count: int) -> Any:
     rows = segment_sum(np.ones(shape_of(index), np.float32), index, count)
     total = segment_sum(x, index, count)
     over = reshape(maximum(rows, 1.0), (shape_of(total)[0], *(1,) * (len(shape_of(total)) - 1)))

@@ -49,6 +49,10 @@ def reproduce(name: str | None = None, seeds: Sequence[int] = (0, 1, 2), share: 
     for study in REPRODUCTIONS.values() if name is None else [REPRODUCTIONS[name]]:
         # flushed, since a reader of a pipe would see nothing for minutes
         print(f"{study.name}: {study.title} ({study.source})", flush=True)
+        if share != 1 or len(seeds) < 3:
+            print(
+                f"  {share:.0%} of the usual steps, {len(seeds)} seeds: verdicts are meant for all of them, and three"
+            )
         findings = study.run(seeds, share, lambda words: print(f"  {words}", flush=True))
         print(f"\n{table(findings)}\n", flush=True)
         # None is no verdict (data that is not installed, noise), and no failure

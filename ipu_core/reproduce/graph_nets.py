@@ -187,7 +187,7 @@ def judged(found: Mapping[str, list[float]], added: Sums, equality: float, rows:
     worse = [name for name in orders if apart(base, found[name])]
     return [
         Finding(
-            "batches of several clusters train as the whole graph does, after as many nodes (within 0.02)",
+            "batches of several clusters train no worse than the whole graph, after as many nodes (within 0.02)",
             f"{_right(base)}; whole graph {_right(found['whole graph'])}, one cluster {_right(found['one cluster'])}",
             float(np.mean(base)) > float(np.mean(found["whole graph"])) - 0.02,
         ),
@@ -207,7 +207,7 @@ def judged(found: Mapping[str, list[float]], added: Sums, equality: float, rows:
             None,
         ),
         Finding(
-            "no claim: and what is learnt, by no order that was tried (none worse by two standard errors)",
+            "what is learnt changes by no order that was tried (none worse by two standard errors)",
             "; ".join(f"{name} {_right(found[name])}" for name in ("float32", *orders)),
             not worse if len(base) > 1 else None,
         ),

@@ -73,7 +73,7 @@ def measure(seeds: Sequence[int], share: float, progress: Progress) -> tuple[Fou
     for batch in BATCHES:
         found[batch] = {rate: [train(batch, rate, "fp32.32", epochs, seed) for seed in seeds] for rate in RATES}
         rate, right = best(found[batch])
-        progress(f"batch {batch}: {right:.1%} right at {rate:g} a sample, {_width(found, batch)} rates that train")
+        progress(f"batch {batch}: {right:.1%} right at {rate:g} a sample")
     updates: dict[str, dict[int, list[float]]] = {}
     for precision in PRECISIONS:
         updates[precision] = {}
@@ -129,7 +129,8 @@ def judged(found: Found, updates: Mapping[str, Mapping[int, Sequence[float]]]) -
         ),
         Finding(
             f"updates to a loss of {LEVEL} fall more slowly than batches grow: samples are paid for parallelism",
-            "; ".join(f"{m}: {_count([value])}" for m, value in base.items()) + f"; {saved:.1f} of {many // few} times",
+            "; ".join(f"{m}: {_count([value])}" for m, value in base.items())
+            + (f"; {saved:.1f} of {many // few} times" if many > few else ""),
             many > few and saved < many / few,
         ),
         Finding(

@@ -79,7 +79,7 @@ def judged(losses: Mapping[str, list[float]]) -> list[Finding]:
             for row in ("unit-fp16", "unit-fp8", "unit FP8 on a C600")
         ),
         Finding(
-            "and as float32 without unit scaling does (within 0.05)",
+            "and no worse than float32 without unit scaling (within 0.05)",
             f"{spread(base)}; without {spread(losses['float32'])}",
             bool(np.mean(base) - np.mean(losses["float32"]) < 0.05),
         ),

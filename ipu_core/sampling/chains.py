@@ -108,11 +108,12 @@ class Chains:
             spreads = _range(mean), _range(np.sqrt(variance))
             rows.append((name or "position", *spreads, f"{np.min(size):.0f}", f"{np.max(r_hat):.3f}"))
         count, chains = self.accept.shape
-        errors = np.abs(self.energy_error)
+        errors = np.abs(self.energy_error[self.energy_error <= DIVERGED])
+        middle = f"{np.median(errors):.2g} nats (median)" if errors.size else "more"
         title = (
             f"{self.precision}: {count} draws of {chains} chains, {self.leapfrog} leapfrog steps of "
             f"{self.step_size:.4g}, acceptance {self.acceptance:.3f} ± {self.acceptance_error:.3f}, energy off by "
-            f"{np.median(errors):.2g} nats (median), {self.divergences} diverged"
+            f"{middle}, {self.divergences} diverged"
         )
         return Table(title, ("of", "mean", "deviation", "fewest effective draws", "largest r-hat"), tuple(rows))
 

@@ -59,9 +59,7 @@ class Hmc:
         TypeError, ValueError: an argument out of range, a density that is not one number of each chain, unit scaling.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
-    Attributes:
-        step_size, scales: as they are now.
-        positions: of all chains, float32 (of "float64" that).
+    Chains are independent: what a density gives for one must not depend on another's position.
     """
 
     @in_default_state
@@ -70,24 +68,67 @@ class Hmc:
         scales: Any = None, jitter: float = 0.1, precision: Precision | str = "fp32.32", key: Key | int = 0,
         engine: str = "direct", target: Any = "gc200",
     ) -> None:  # fmt: skip
-        self.leapfrog, self._key = integer("leapfrog", leapfrog, 1), as_key(key)
-        self.step_size, self._jitter = number("step_size", step_size), number("jitter", jitter)
-        if not 0 < self.step_size < math.inf:
-            raise ValueError(f"step_size must be a positive number, not {shown(step_size)}")
+        self._leapfrog, self._key = integer("leapfrog", leapfrog, 1), as_key(key)
+        self._step_size, self._jitter = _step(step_size), number("jitter", jitter)
         if not 0 <= self._jitter < 1:
             raise ValueError(f"jitter must be a share in [0, 1), not {shown(jitter)}")
         begun = _positions(start)
-        self.chains = flatten(begun)[0][0].shape[0]
+        self._chains = int(flatten(begun)[0][0].shape[0])
         own = map_leaves(lambda x: np.ones(x.shape[1:], np.float32), begun)
-        self.scales = own if scales is None else map_leaves(_scale, scales, own)
+        self._own = own
+        self._scales = own if scales is None else map_leaves(_scale, scales, own)
         self._data = tuple(map_leaves(as_array, each) for each in data)
-        self._density = digest(described([log_density, list(self._data)]))
+        self._density = digest(described(log_density)), digest(described(list(self._data)))
         self._warm: list[Any] = []
         self._draws: list[dict[str, Any]] = []
         self._averaging: DualAveraging | None = None
-        self._runs = _runs(draw_of(log_density, self.leapfrog), begun, self._given(0), precision, engine, target)
-        self.precision = self._runs.name
-        self.positions = self._runs.rounded(begun)
+        self._wanted: int | None = None  # draws of the warm-up that is under way, or done
+        self._runs = _runs(draw_of(log_density, self._leapfrog), begun, self._given(0), precision, engine, target)
+        self._positions = self._runs.rounded(begun)
+
+    @property
+    def leapfrog(self) -> int:
+        """Steps of a draw."""
+        return self._leapfrog
+
+    @property
+    def precision(self) -> str:
+        """The name of the arithmetic."""
+        return self._runs.name
+
+    @property
+    def chains(self) -> int:
+        """How many there are."""
+        return self._chains
+
+    @property
+    def positions(self) -> Any:
+        """Of all chains now, float32 (of "float64" that): copies."""
+        return map_leaves(np.array, self._positions)
+
+    @property
+    def step_size(self) -> float:
+        """The mean length of a leapfrog step; to be set before the first draw of `run` alone."""
+        return self._step_size
+
+    @step_size.setter
+    def step_size(self, length: float) -> None:
+        self._refuse_late("step_size")
+        self._step_size = _step(length)
+
+    @property
+    def scales(self) -> Any:
+        """The scale of each element; to be set before the first draw of `run` alone."""
+        return map_leaves(np.array, self._scales)
+
+    @scales.setter
+    def scales(self, scales: Any) -> None:
+        self._refuse_late("scales")
+        self._scales = map_leaves(_scale, scales, self._own)
+
+    def _refuse_late(self, name: str) -> None:
+        if self._draws:
+            raise ValueError(f"{name} can be set before run alone: draws that are made would be told with the new one")
 
     @property
     def profile(self) -> Profile | None:
@@ -103,7 +144,9 @@ class Hmc:
         """Adapts the step and the scales in draws that are thrown away, until there are so many of them in all.
 
         Steps by dual averaging of all chains' acceptance (Hoffman and Gelman 2014); scales from the draws of all chains
-        in windows (as Stan has them). A call that was interrupted is made again, and does what is missing.
+        in windows (as Stan has them), which are shares of the draws. A call that was interrupted is made again, and
+        does what is missing; one that was finished does nothing. The rate is often exceeded: steps err on the small
+        side.
 
         Args:
             draws: How many.
@@ -111,27 +154,38 @@ class Hmc:
             progress: Called after each draw with (how many are done, of how many).
 
         Raises:
-            ValueError: after `run`, whose draws would be of two samplers; an argument out of range.
+            ValueError: after `run`, whose draws would be of two samplers; another number of draws than it was begun
+                with; a density that is no number where chains begin, or that no step suits; an argument out of range.
         """
         wanted, rate = integer("draws", draws, 1), number("accept", accept)
         if not 0 < rate < 1:
             raise ValueError(f"accept must be a rate in (0, 1), not {shown(accept)}")
-        if self._draws:
+        if self._wanted is not None and wanted != self._wanted:
+            raise ValueError(
+                f"warm_up was begun with {self._wanted} draws, whose windows are shares of them, not {wanted}"
+            )
+        if self._draws and self._wanted is None:
             raise ValueError("warm_up comes before run: draws that are made would be of another step than later ones")
+        self._wanted = wanted
         ends = windows(wanted)
         while len(self._warm) < wanted:
-            before = self._averaging or DualAveraging.begun(self.step_size, rate)
-            made = self._draw(float(coarse(math.exp(before.step))), len(self._warm))
+            before = self._averaging or DualAveraging.begun(self._step_size, rate)
+            length = float(coarse(math.exp(before.step)))
+            if not length:
+                raise ValueError(
+                    "no step is small enough for any draw to be accepted: is the density right, and in range?"
+                )
+            made = self._draw(length, len(self._warm))
             after = before.after(float(np.nan_to_num(np.asarray(made["accept"], np.float64)).mean()))
-            scales = self.scales
+            scales = self._scales
             done = len(self._warm) + 1
             if done in ends:
                 scales = scales_of([*self._warm, made["positions"]][ends[done] :])
                 after = DualAveraging.begun(math.exp(after.average), rate)
             # Together, last: what is interrupted leaves the draws that are done.
             self._warm.append(made["positions"])
-            self.positions, self.scales, self._averaging = made["positions"], scales, after
-            self.step_size = float(coarse(math.exp(after.average)))
+            self._positions, self._scales, self._averaging = made["positions"], scales, after
+            self._step_size = float(coarse(math.exp(after.average)))
             if progress is not None:
                 progress(done, wanted)
 
@@ -148,9 +202,9 @@ class Hmc:
             raise ValueError(f"there are {len(self._draws)} draws already: run({wanted}) would throw some away")
         while len(self._draws) < wanted:
             # Of a key of their own: a longer warm-up leaves the momenta as they are.
-            made = self._draw(self.step_size, len(self._draws) + 2**32)
+            made = self._draw(self._step_size, len(self._draws) + 2**32)
             self._draws.append(made)
-            self.positions = made["positions"]
+            self._positions = made["positions"]
             if progress is not None:
                 progress(len(self._draws), wanted)
         return self.so_far()
@@ -166,32 +220,40 @@ class Hmc:
         rows = [each["positions"] for each in self._draws]
         figures = {name: np.stack([each[name] for each in self._draws]) for name in FIGURES}
         return Chains(
-            map_leaves(lambda *x: np.stack(x), *rows), **figures, step_size=self.step_size, scales=self.scales,
-            leapfrog=self.leapfrog, precision=self.precision,
+            map_leaves(lambda *x: np.stack(x), *rows), **figures, step_size=self._step_size, scales=self._scales,
+            leapfrog=self._leapfrog, precision=self.precision,
         )  # fmt: skip
 
     def save(self, path: str | Path) -> None:
         """Writes all that is done into one file, for `load`: .npz, or .safetensors by its name."""
-        arrays = _named("position", self.positions) | _named("scale", self.scales)
+        arrays = _named("position", self._positions) | _named("scale", self._scales)
         for kind, rows in (("warm", self._warm), ("draw", [each["positions"] for each in self._draws])):
             if rows:
                 arrays |= _named(kind, map_leaves(lambda *x: np.stack(x), *rows))
         if self._draws:
             arrays |= {name: np.stack([each[name] for each in self._draws]) for name in FIGURES}
         averaging = None if self._averaging is None else vars(self._averaging)
-        checkpoint.save(path, arrays, {**self._identity(), "step_size": self.step_size, "averaging": averaging})
+        checkpoint.save(
+            path,
+            arrays,
+            {**self._identity(), "step_size": self._step_size, "averaging": averaging, "wanted": self._wanted},
+        )
 
     def load(self, path: str | Path) -> None:
-        """Goes on where a sampler of the same arguments was saved.
+        """Goes on where a sampler of the same arguments was saved, from its positions, step and scales.
 
         Raises:
             ValueError: the file is another sampler's, with what differs.
         """
         arrays, meta = checkpoint.load(path)
         own = self._identity()
-        if differ := [f"{name} {meta.get(name)!r}, here {own[name]!r}" for name in own if meta.get(name) != own[name]]:
-            raise ValueError(f"{path} is of another sampler: {'; '.join(differ)}")
-        tree = flatten(self.positions)[1]
+        if differ := [name for name in own if meta.get(name) != own[name]]:
+            words = [
+                f"another {name}" if name in ("density", "data") else f"{name} {meta.get(name)!r}, here {own[name]!r}"
+                for name in differ
+            ]
+            raise ValueError(f"{path} is of another sampler: {'; '.join(words)}")
+        tree = flatten(self._positions)[1]
         names = paths(tree)
 
         def nested(kind: str) -> Any:
@@ -205,35 +267,40 @@ class Hmc:
 
         found = rows("draw")
         self._draws = [{"positions": row, **{name: arrays[name][i] for name in FIGURES}} for i, row in enumerate(found)]
-        self._warm, self.positions, self.scales = rows("warm"), nested("position"), nested("scale")
-        self.step_size = meta["step_size"]
+        self._warm, self._positions, self._scales = rows("warm"), nested("position"), nested("scale")
+        self._step_size, self._wanted = meta["step_size"], meta["wanted"]
         self._averaging = None if meta["averaging"] is None else DualAveraging(**meta["averaging"])
 
     def _identity(self) -> dict[str, Any]:
         """What a file must have been written with, as JSON values."""
-        shapes = {name: list(np.shape(leaf)) for name, leaf in named(self.positions)}
+        shapes = {name: list(np.shape(leaf)) for name, leaf in named(self._positions)}
         return {
-            "sampler": "hmc", "precision": self.precision, "leapfrog": self.leapfrog, "jitter": self._jitter,
-            "key": str(self._key), "shapes": shapes, "density": self._density,
+            "sampler": "hmc", "precision": self.precision, "leapfrog": self._leapfrog, "jitter": self._jitter,
+            "key": str(self._key), "shapes": shapes, "density": self._density[0], "data": self._density[1],
         }  # fmt: skip
 
     @in_default_state
     def _draw(self, step: float, index: int) -> dict[str, Any]:
-        return self._runs.run(self.positions, self._given(index, step), index)
+        made = self._runs.run(self._positions, self._given(index, step), index)
+        # What is kept is what it began with where no trajectory is taken, and none is from a density that is no number.
+        if not np.isfinite(made["log_density"]).all():
+            lost = ", ".join(map(str, np.flatnonzero(~np.isfinite(made["log_density"]))))
+            raise ValueError(f"the log density is infinite or no number where chains {lost} are: begin elsewhere")
+        return made
 
     def _given(self, index: int, step: float | None = None) -> dict[str, Any]:
         """What a draw is fed."""
         for_momentum, for_uniform, for_jitter = self._key.fold_in(index).split(3)
-        leaves, tree = flatten(self.scales)
+        leaves, tree = flatten(self._scales)
         keys = for_momentum.split(len(leaves))
-        momentum = [initial.normal(key, (self.chains, *x.shape)) for key, x in zip(keys, leaves, strict=True)]
+        momentum = [initial.normal(key, (self._chains, *x.shape)) for key, x in zip(keys, leaves, strict=True)]
         # 24 bits: float32 holds them, and stays below 1.
-        uniform = (random_bits(for_uniform, (self.chains,), 24) * 2.0**-24).astype(np.float32)
+        uniform = (random_bits(for_uniform, (self._chains,), 24) * 2.0**-24).astype(np.float32)
         shaken = 1 + self._jitter * float(initial.uniform(for_jitter, (1,))[0])
-        length = self.step_size if step is None else step
+        length = self._step_size if step is None else step
         return {
             "momentum": unflatten(tree, momentum), "uniform": uniform, "step": np.float32(length * shaken),
-            "scales": self.scales, "data": self._data,
+            "scales": self._scales, "data": self._data,
         }  # fmt: skip
 
 
@@ -300,12 +367,22 @@ def _positions(start: Any) -> Any:
     if not leaves:
         raise TypeError(f"start holds no array: {shown(start)}")
     for name, leaf in leaves:
-        if leaf.dtype.kind in "iub" or not leaf.ndim:
-            raise TypeError(f"start{name and '.' + name} must be floats with a first axis of chains, not {shown(leaf)}")
+        if leaf.dtype.kind in "iubc" or not leaf.ndim:
+            listed = "; a list is a nest of parts: give np.array(...)" if isinstance(start, list) else ""
+            words = f"start{name and '.' + name} must be floats with a first axis of chains, not {shown(leaf)}"
+            raise TypeError(words + listed)
+        if not leaf.size or not np.isfinite(np.asarray(leaf, np.float64)).all():
+            raise ValueError(f"start{name and '.' + name} must hold finite numbers, at least one of each chain")
     if len({leaf.shape[0] for _, leaf in leaves}) > 1 or not leaves[0][1].shape[0]:
         given = ", ".join(f"{name or 'start'} {leaf.shape}" for name, leaf in leaves)
         raise ValueError(f"every part of a position has the chains as its first axis, as many of them, not {given}")
     return map_leaves(lambda x: x.astype(np.float32), made)
+
+
+def _step(length: Any) -> float:
+    if not 0 < (given := number("step_size", length)) < math.inf:
+        raise ValueError(f"step_size must be a positive number, not {shown(length)}")
+    return given
 
 
 def _scale(given: Any, like: Array) -> Array:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.passes.autodiff import value_and_grad
+from ipu_core.ir.precision.loss_tail import as_loss
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.trace.scan import scanned
-from ipu_core.ir.trace.values import Value, apply, elementwise, reduce_sum, reshape, scope, shape_of, where
+from ipu_core.ir.trace.tracing import interpret, trace
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reduce_sum, reshape, scope, shape_of, where
 from ipu_core.nn.operations import minimum
 from ipu_core.train.optim.common import write
 
@@ -33,8 +35,7 @@ def draw_of(log_density: LogDensity, leapfrog: int) -> Callable[[Any, Any], Any]
     """
 
     def total(positions: Any, data: Any) -> tuple[Value, Value]:
-        each = log_density(positions, *data)
-        check_density(each, positions)
+        each = _wide(log_density, positions, data)
         return reduce_sum(each), each
 
     gradient = value_and_grad(total, has_aux=True)
@@ -69,6 +70,22 @@ def draw_of(log_density: LogDensity, leapfrog: int) -> Callable[[Any, Any], Any]
         }
 
     return draw
+
+
+def _wide(log_density: LogDensity, positions: Any, data: Any) -> Value:
+    """The log densities, of which all behind the last product is in float32, as of a loss.
+
+    A half would end at 65,504 nats, and would round a difference of energies by that of their size.
+    """
+
+    def checked(place: Any, rest: Any) -> Any:
+        each = log_density(place, *rest)
+        check_density(each, place)
+        return each
+
+    leaves, tree = flatten((positions, data))
+    block = trace(checked, *unflatten(tree, [x.node.type if isinstance(x, Traced) else x for x in leaves]))
+    return interpret(as_loss(block, block.outputs[0]), leaves)[0]
 
 
 def kinetic(momentum: Any) -> Value:
@@ -125,7 +142,7 @@ def check_density(value: Any, positions: Any) -> None:
     chains = shape_of(flatten(positions)[0][0])[0]
     given = getattr(value, "shape", None)
     if given != (chains,):
-        said = "no array" if given is None else f"shape {tuple(given)}"
+        said = f"a {type(value).__name__}" if given is None else f"shape {tuple(given)}"
         raise TypeError(
             f"log_density must give one number of each chain, shape ({chains},), not {said}: chains are the first axis "
             "of every part of a position"

@@ -33,6 +33,7 @@ from ipu_core.study.tasks import Task
 from ipu_core.train.data import dataset
 from ipu_core.train.optim import Sgd
 from ipu_core.train.table import Table
+from lowprec import as_format
 from lowprec import explain as explained
 
 Load = Callable[[Settings], models.Task]
@@ -194,6 +195,11 @@ def profile(settings: Settings, precision: str, folder: Path | None, load: Load 
     """
     if folder is not None:
         check_writable(folder, PROFILE)
+    if settings.stash is not None and as_format(settings.stash).dtype is None:
+        raise ValueError(
+            f"a profile is of the tiles, and {settings.target} has no unit for stashes in {settings.stash}: --stash "
+            "float8_e4m3 is one in as many bits that it has"
+        )
     task = load(settings)
     # The direct engine has no account to show.
     tiled = replace(settings, engine="tiles")

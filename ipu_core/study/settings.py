@@ -136,6 +136,10 @@ class Settings:
             raise ValueError(f"stash is for bert, whose blocks keep what they read, not for {self.model}")
         if not 0 <= self.dropout < 1 or (self.dropout and self.model != "bert"):
             raise ValueError(f"dropout is a share in [0, 1), of bert, not {self.dropout} of {self.model}")
+        if self.micro_batches > 1 and self.model in ("gcn", "gin"):
+            raise ValueError(
+                f"micro_batches is not for {self.model}: a batch is one graph, whose links go everywhere in it"
+            )
         if self.size != "small" and self.model not in OF_SIZE:
             raise ValueError(f"size is for {', '.join(OF_SIZE)}, whose data are made, not for {self.model}")
         self._values()

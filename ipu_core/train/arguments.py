@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.ir.block import Array, Type, dtype_of
+from ipu_core.ir.block import Array, Type
+from ipu_core.ir.block import check_stash as check_format
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import named
 from ipu_core.ir.trace.eager import as_array, format_of
@@ -187,9 +188,7 @@ def check_stash(stash: Any) -> FloatFormat | None:
         ValueError, TypeError: no format, or one without a storage dtype.
     """
     fmt = None if stash is None else as_format(stash)
-    if fmt is not None:
-        dtype_of(fmt)
-    return fmt
+    return fmt if fmt is None else check_format(fmt)
 
 
 def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:

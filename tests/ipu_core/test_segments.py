@@ -70,6 +70,21 @@ def test_the_largest_of_each_segment(fmt: str) -> None:
     assert np.isnan(nan).sum() == 1
 
 
+def test_means_of_halves_do_not_end_where_their_sums_would() -> None:
+    large = np.full((8, 2), 60000, np.float16)
+    means = nn.segment_mean(large, np.zeros(8, np.int32), 1)
+    assert means.dtype == np.float16
+    assert (means == 60000).all()
+
+
+def test_zeros_have_no_sign_and_ties_share_the_gradient() -> None:
+    zeros = np.array([[-0.0], [0.0], [-0.0]], np.float32)
+    assert not np.signbit(nn.segment_max(zeros, np.array([0, 0, 1], np.int32), 2)).any()
+    both = value_and_grad(lambda x: nn.segment_max(x, np.zeros(3, np.int32), 1).sum())
+    _, gradient = both(np.array([[2.0], [1.0], [2.0]], np.float32))
+    assert gradient.ravel().tolist() == [0.5, 0, 0.5]
+
+
 @pytest.mark.parametrize("group", [1, 3, None])
 def test_partial_sums_are_rounded_where_it_is_said(group: int | None) -> None:
     x, index = drawn(60)
@@ -147,6 +162,11 @@ def test_both_engines_have_the_same_bits(precision: str) -> None:
         (lambda x, i: nn.segment_max(x, i, 3), "out of bounds"),
         (lambda x, i: nn.segment_sum(x, i, 6, accumulation="float16"), "accumulation must be"),
         (lambda x, i: nn.segment_sum(x, i, 6, accumulation=lowprec.Accumulation(4, 2)), "sums of one part"),
+        (
+            lambda x, i: nn.segment_sum(x.astype(float), i, 6, accumulation=lowprec.Accumulation(4)),
+            "float32 and narrower",
+        ),
+        (lambda x, i: nn.segment_sum(x, i, 6, accumulation=lowprec.Accumulation(4, out="float16")), "no stages"),
         (lambda x, i: nn.scatter_add(x, i, x[:, :2]), "updates"),
         (lambda x, i: nn.scatter_add(x, x, x), "index must be integers"),
     ],

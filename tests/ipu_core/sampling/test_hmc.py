@@ -225,7 +225,7 @@ def test_what_is_cut_off_goes_on_with_the_same_bits(tmp_path: Path) -> None:
         made(leapfrog=4).load(tmp_path / "a.npz")
     with pytest.raises(ValueError, match="precision"):
         made(precision="fp32.32").load(tmp_path / "a.npz")
-    with pytest.raises(ValueError, match="density"):
+    with pytest.raises(ValueError, match="another density"):
         Hmc(lambda q: density(q) * 2, START, leapfrog=3, precision="fp16.16/stochastic").load(tmp_path / "a.npz")
 
 
@@ -244,12 +244,68 @@ def test_what_is_cut_off_goes_on_with_the_same_bits(tmp_path: Path) -> None:
         ({"start": {"a": np.ones((3, 2), np.int32), "b": np.ones(3)}}, "start.a must be floats"),
         ({"start": {}}, "start holds no array"),
         ({"log_density": lambda q: density(q).sum()}, r"one number of each chain, shape \(3,\), not shape \(\)"),
-        ({"log_density": lambda q: 1.0}, "not no array"),
+        ({"log_density": lambda q: 1.0}, "not a float"),
+        ({"start": {"a": np.full((3, 2), np.nan), "b": np.ones(3)}}, "start.a must hold finite numbers"),
+        ({"start": {"a": np.ones((3, 0)), "b": np.ones(3)}}, "start.a must hold finite numbers, at least one of each"),
+        ({"start": [[0.0, 0.0], [1.0, 1.0]]}, r"a list is a nest of parts: give np.array"),
+        ({"start": {"a": np.ones((3, 2)) + 1j, "b": np.ones(3)}}, "start.a must be floats"),
     ],
 )
 def test_wrong_samplers_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         Hmc(**{"log_density": density, "start": START, **given})
+
+
+def test_densities_are_added_up_in_float32_whatever_the_precision() -> None:
+    """A constant of a density changes nothing but what float32 loses of the energies, in halves too."""
+    far = Hmc(lambda q: density(q) - np.float32(1e5), START, leapfrog=4, precision="fp16.16/stochastic").run(40)
+    near = Hmc(density, START, leapfrog=4, precision="fp16.16/stochastic").run(40)
+    assert (far.log_density < -9e4).all()
+    assert abs(far.acceptance - near.acceptance) < 0.02
+
+
+def test_a_density_without_a_value_is_said_where_it_is() -> None:
+    def half(q: Any) -> Any:  # infinite for the chains that begin below 0
+        return np.log(np.maximum(q.sum(axis=1), 0.0))
+
+    start = np.array([[1.0], [-1.0], [2.0], [-2.0]], np.float32)
+    for run in (lambda s: s.warm_up(10), lambda s: s.run(3)):
+        with pytest.raises(ValueError, match="infinite or no number where chains 1, 3 are"):
+            run(Hmc(half, start))
+
+
+def test_what_a_sampler_is_cannot_be_changed_under_it() -> None:
+    sampler = Hmc(density, START, leapfrog=2)
+    for name in ("leapfrog", "precision", "chains", "positions"):
+        with pytest.raises(AttributeError):
+            setattr(sampler, name, 1)
+    sampler.positions["a"][:] = 7
+    sampler.scales["a"][:] = 7
+    assert np.array_equal(sampler.positions["a"], START["a"])
+    with pytest.raises(ValueError, match="step_size must be a positive number, not -1"):
+        sampler.step_size = -1
+    sampler.step_size = 0.25
+    assert sampler.run(2).step_size == 0.25
+    with pytest.raises(ValueError, match="step_size can be set before run alone"):
+        sampler.step_size = 0.5
+    with pytest.raises(ValueError, match="scales can be set before run alone"):
+        sampler.scales = START
+
+
+def test_a_warm_up_is_of_so_many_draws() -> None:
+    sampler = Hmc(density, START, leapfrog=2)
+    sampler.warm_up(20)
+    step = sampler.step_size
+    with pytest.raises(ValueError, match="begun with 20 draws, whose windows are shares of them, not 40"):
+        sampler.warm_up(40)
+    sampler.run(3)
+    sampler.warm_up(20)  # a script that is run again
+    assert sampler.step_size == step
+
+
+def test_what_diverged_is_not_in_the_median() -> None:
+    words = str(Hmc(density, START, leapfrog=60, step_size=1e9).run(3))
+    assert "energy off by more, 9 diverged" in words
 
 
 def test_wrong_calls_are_refused() -> None:

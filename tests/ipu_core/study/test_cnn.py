@@ -62,5 +62,7 @@ def test_bad_layers_are_refused(layers: tuple[int, ...], message: str) -> None:
 
 
 def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown model 'rnn': choose mlp, cnn, resnet, lm or bert"):
+    with pytest.raises(
+        ValueError, match="unknown model 'rnn': choose mlp, cnn, resnet, lm, bert, gcn, gin, braggnn or uno"
+    ):
         Settings(model="rnn")

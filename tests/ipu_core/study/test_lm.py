@@ -124,7 +124,7 @@ def test_study_train_and_profile_run_from_the_command_line(tmp_path: Path, capsy
         (["mlp", "--width", "3"], "--width is for lm and bert, not for mlp"),
         (["--text", "x"], "--text is for lm and bert, not for mlp"),
         (["lm", "--model", "cnn"], "two models are named, lm and cnn: give one"),
-        (["gpt"], "unknown model 'gpt': choose mlp, cnn, resnet, lm or bert"),
+        (["gpt"], "unknown model 'gpt': choose mlp, cnn, resnet, lm, bert, gcn, gin, braggnn or uno"),
     ],
 )
 def test_bad_words_are_one_line(

@@ -199,6 +199,7 @@ def test_growth_falls_with_the_dose() -> None:
         (["gin", "--width", "3"], "--width is for lm and bert, not for gin"),
         (["braggnn", "--data", "mine.npz"], "--data is for mlp, cnn, resnet, not for braggnn"),
         (["lm", "--data", "mine.npz"], "--data is for mlp, cnn, resnet, not for lm"),
+        (["gin", "--micro-batches", "2"], "micro_batches is not for gin: a batch is one graph"),
         (["gcn", "--batch", "1000"], "a batch of 1000 cannot be drawn from 48 rows"),
         (["lm", "--stash", "stash143"], "stash is for bert"),
         (["bert", "--stash", "nothing"], "nothing"),
@@ -237,6 +238,11 @@ def test_a_recipe_says_optimizer_precision_scale_and_stash(tmp_path: Any, capfd:
     assert "stash143" in kept
     assert exit_code("train", "bert", *arguments, "--micro-batches", "2", "--out", str(tmp_path / "b")) == 0
     assert "micro-batches, here" not in capfd.readouterr().err
+    more = ["--recipe", said, "--loss-scale", "none", "--precision", "fp32.32"]
+    assert exit_code("train", "bert", *tiny, "--pack", "3", *more, "--lr", "0.1", "--out", str(tmp_path / "c")) == 0
+    assert "not the recipe's, but as typed: --loss-scale, --precision" in capfd.readouterr().err
+    assert exit_code("profile", "bert", *tiny[:8], "--recipe", said) == 2
+    assert "a profile is of the tiles, and gc200 has no unit for stashes in stash143" in capfd.readouterr().err
 
 
 def test_dropout_changes_training_and_not_what_is_tested() -> None:

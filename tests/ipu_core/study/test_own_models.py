@@ -133,7 +133,10 @@ def test_options_of_other_models_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:
     assert main(["study", "mine.py:make", *option, "--out", "x"]) == 2
-    assert f"{option[0]} is for mlp, cnn, resnet, lm, bert: mine.py:make says" in capsys.readouterr().err
+    assert (
+        f"{option[0]} is for mlp, cnn, resnet, lm, bert, gcn, gin, braggnn, uno: mine.py:make says"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_module_of_torch(folder: Path) -> None:

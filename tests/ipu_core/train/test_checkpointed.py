@@ -273,3 +273,12 @@ def test_a_stash_that_is_none_is_refused(given: Any, says: str) -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match="checkpoint takes a function"):
         nn.checkpoint(3)  # type: ignore[arg-type]
+
+
+def test_a_format_without_a_sign_keeps_no_activations() -> None:
+    for make in (
+        lambda: nn.checkpoint(np.tanh, stash="float8_e8m0fnu"),
+        lambda: Training(optimizer=Sgd(1), precision="fp32.32", stash="float8_e8m0fnu"),
+    ):
+        with pytest.raises(ValueError, match="float8_e8m0fnu keeps no activations: it has no sign"):
+            make()
