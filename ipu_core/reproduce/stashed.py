@@ -4,7 +4,7 @@ From v1.1 to v2.0 that configuration changed three things at once: LAMB's second
 got dropout, and pipeline stages kept what they read in a sign, 3 exponent bits and 4 mantissa bits (`stash143`). It
 then took 2.80 M samples, not 2.45 M, and its logs cannot tell which of the three cost them. Here each is done alone, on
 BERT in small whose blocks keep what they read, as stages do. Whether tensors were scaled before the cast is not known:
-both.
+both. All betas are raised to the power of sequences a row, 1.55, as packed rows want it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def words_of(text: str) -> Words:
     typed = "/".join(f"{key}={value:g}" for key, value in fields.items())
     scale = made.loss_scale
     return Words(
-        f"lamb/{typed}/bias_correction=false", made.precision.name, None if scale is None else float(scale),  # type: ignore[arg-type]
+        # The betas are those that ran, and rows were packed.
+        f"lamb/{typed}/bias_correction=false/packing=1", made.precision.name, None if scale is None else float(scale),  # type: ignore[arg-type]
         None if made.stash is None else made.stash.name, made.micro_batches,
     )  # fmt: skip
 

@@ -85,7 +85,8 @@ class Settings:
         text: Path of the text that "lm" and "bert" read; None: the standard library's sources.
         language_model: Their sizes.
         pack: Sequences of "bert" in a row, at most. Where it is more than one, b1 and b2 of the optimizer are raised to
-            how many there are on average, so that its moments last as many sequences as unpacked.
+            how many there are on average, so that its moments last as many sequences as unpacked; "lamb/packing=1"
+            leaves them as they are.
         stash: Of "bert": the format in which what its blocks read is kept for their gradients; None: as it is.
         dropout: Of "bert": share of attention's weights that a training step leaves out.
         size: Of a model whose data are made: "small", or as the talk had it ("large" of "gcn").
@@ -162,13 +163,19 @@ class Settings:
     def _values(self, problem: Problem | None = None) -> tuple[Training, Execution]:
         trainer = typed.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
         if problem is not None:
-            trainer = lasting(self.scaling.optimizer(trainer, problem), problem.sequences_of_a_row)
+            factor = 1.0 if self.betas_as_said else problem.sequences_of_a_row
+            trainer = lasting(self.scaling.optimizer(trainer, problem), factor)
         return options_of(
             optimizer=trainer,
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
             recompute=self.recompute, stash=self.stash,
         )  # fmt: skip
+
+    @property
+    def betas_as_said(self) -> bool:
+        """Whether the optimizer says its packing, "lamb/packing=1", so that rows of several leave it as it is."""
+        return "/packing=" in self.optimizer
 
     @property
     def scaling(self) -> UnitScaling:

@@ -66,7 +66,8 @@ def title(settings: Settings, task: Task) -> str:
         sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
         if settings.pack > 1:
             factor = problem(settings, task).sequences_of_a_row
-            sizes += f", up to {settings.pack} sequences a row (on average {factor:.3f}: betas to that power)"
+            power = "betas as they are" if settings.betas_as_said else "betas to that power"
+            sizes += f", up to {settings.pack} sequences a row (on average {factor:.3f}: {power})"
         sizes += f", attention's dropout {settings.dropout:g}" if settings.dropout else ""
         sizes += "" if settings.stash is None else f", stashes in {settings.stash}"
     elif isinstance(task, Made):

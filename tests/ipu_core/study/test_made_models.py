@@ -227,9 +227,16 @@ def test_a_recipe_says_optimizer_precision_scale_and_stash(tmp_path: Any, capfd:
     arguments = [*tiny, "--pack", "3", "--recipe", said, "--lr", "0.008", "--dropout", "0.1"]
     assert exit_code("train", "bert", *arguments, "--out", str(tmp_path / "a")) == 0
     printed = capfd.readouterr()
-    told = "lamb/b1=0.55/b2=0.885/weight_decay=0.001/clip_norm=1000/bias_correction=false lr 0.008"
+    told = "lamb/b1=0.55/b2=0.885/weight_decay=0.001/clip_norm=1000/bias_correction=false/packing=1 lr 0.008"
     assert told in printed.out
     assert "attention's dropout 0.1, stashes in stash143" in printed.out
+    assert "betas as they are" in printed.out
+    problem = catalogue.problem(settings := Settings(model="bert", pack=3, optimizer="lamb/b1=0.55/packing=1"),
+                                catalogue.load(settings))  # fmt: skip
+    optimizer: Any = settings.training(problem).optimizer
+    assert (optimizer.b1, optimizer.packing) == (0.55, 1)
+    raised: Any = dataclasses.replace(settings, optimizer="lamb/b1=0.55").training(problem).optimizer
+    assert raised.packing == problem.sequences_of_a_row > 1
     assert "mlperf-bert-v2/gradient_sum=float32" in printed.out
     assert "stashes in stash143 are kept on the direct engine: gc200 has no unit for them" in printed.err
     assert "adds up 256 micro-batches, here is one of the whole batch" in printed.err
