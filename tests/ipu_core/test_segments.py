@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec
-from ipu_core import Adam, TrainLoop, nn, trace, value_and_grad
+from ipu_core import Adam, TrainLoop, evaluate, execute, nn, trace, value_and_grad
+from ipu_core.chip import tile
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.evaluate import evaluate_flat
 
@@ -101,6 +102,22 @@ def test_partial_sums_are_rounded_where_it_is_said(group: int | None) -> None:
     assert (group is None) == (wanted.tobytes() == nn.segment_sum(half, index, SEGMENTS).tobytes())
     wide = nn.segment_sum(x, index, SEGMENTS, accumulation=lowprec.Accumulation(1, accumulate="bfloat16"))
     assert np.array_equal(wide, lowprec.round(wide, "bfloat16"))
+
+
+def test_a_program_rounds_partial_sums_as_arrays_do() -> None:
+    x, index = drawn(60)
+    order = lowprec.Accumulation(1, accumulate="float16")
+    block = trace(lambda x, i: nn.segment_sum(x, i, SEGMENTS, accumulation=order), x, index)
+    wanted = np.asarray(nn.segment_sum(x, index, SEGMENTS, accumulation=order))
+    assert np.array_equal(execute(block, x, index, key=0), wanted)
+    assert np.array_equal(evaluate(block, x, index, arithmetic="declared", key=0), wanted)
+    assert not np.array_equal(nn.segment_sum(x, index, SEGMENTS), wanted)
+
+
+def test_rows_without_a_segment_are_written_too() -> None:
+    out = np.full((3, 2), 7, np.float32)
+    tile.scatter_max(np.array([1], np.int32), np.full((1, 2), -4, np.float32), out)
+    assert out.tolist() == [[0, 0], [-4, -4], [0, 0]]
 
 
 def loss(params: Any, batch: Any) -> Any:

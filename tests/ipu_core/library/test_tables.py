@@ -16,7 +16,7 @@ from ipu_core.graph.program import Sequence
 from ipu_core.library import rows, tables
 from ipu_core.library.elementwise import add_array
 from library.conftest import Count, count
-from lowprec import float32
+from lowprec import Accumulation, float32
 from lowprec import scatter_add as summed
 from lowprec.integers import ceil_div
 
@@ -37,6 +37,21 @@ def scattered(out: str, tiles: int, indices: Any = INDICES, rows: int = 4000) ->
     engine.write(where, indices)
     engine.write(updates, UPDATES)
     return engine, programs, result
+
+
+def test_runs_of_rows_round_partial_sums_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "SHARE", 256)
+    graph = Graph(Target("gc200", tiles=11))
+    where = add_array(graph, "int32", INDICES.shape, "where", temporary=False)
+    updates = add_array(graph, "float16", UPDATES.shape, "updates", temporary=False)
+    result = add_array(graph, "float32", (4000, 6), "result", temporary=False)
+    order = Accumulation(1, accumulate="bfloat16", out="float32")
+    engine = Engine(graph, Sequence(*tables.scatter_add(graph, where, updates, result, accumulation=order)))
+    engine.write(where, INDICES)
+    engine.write(updates, UPDATES)
+    engine.run()
+    assert np.array_equal(engine.read(result), summed(INDICES, UPDATES, 4000, accumulation=order))
+    assert not np.array_equal(engine.read(result), summed(INDICES, UPDATES, 4000))
 
 
 def test_runs_of_rows_have_the_largest_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,20 @@ def test_rows_of_unit_scaled_bert_train_without_a_loss_scale() -> None:
     assert all(4 < end < 7 for end in ends.values())
 
 
+def test_a_row_trains_in_the_order_of_its_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def make_loop(problem: Any, recipe: Any, point: Any) -> Any:
+        seen.append((recipe.execution.target.name, recipe.training.loss_scale, point.precision))
+        return made(problem, recipe, point)
+
+    made = unit_bert.make_loop
+    monkeypatch.setattr(unit_bert, "make_loop", make_loop)
+    for row in ("unit-fp16", "unit FP8 on a C600"):
+        unit_bert.train(row, TINY, 1, 0)
+    assert seen == [("gc200", None, "unit-fp16"), ("c600", None, "fp8.16/unit_scaled=true")]
+
+
 def test_the_refusal_of_unit_fp8_names_what_a_c600_has() -> None:
     from ipu_core import TrainLoop, nn
     from ipu_core.errors import UnsupportedByTarget

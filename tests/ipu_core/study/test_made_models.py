@@ -149,6 +149,16 @@ def test_packs_hold_every_graph_once_and_the_label_is_a_count() -> None:
     assert 0.3 < labels_.mean() < 0.7
 
 
+def test_packs_side_by_side_keep_their_graphs_apart() -> None:
+    task = molecules.data("small")
+    size, batch = task.size, molecules.joined(task, np.array([7, 2, 11]))
+    nodes, graphs = 3 * size.nodes, 3 * size.depth
+    real = batch["targets"] < nodes
+    assert (batch["graphs"][batch["sources"][real]] == batch["graphs"][batch["targets"][real]]).all()
+    assert set(np.unique(batch["graphs"][batch["targets"][real]])) == set(np.flatnonzero(batch["there"]))
+    assert batch["graphs"].max() <= graphs
+
+
 def test_packed_graphs_have_the_loss_of_the_graphs_alone() -> None:
     assert graph_nets.packed_equality() < 1e-12
 
@@ -185,6 +195,8 @@ def test_growth_falls_with_the_dose() -> None:
     assert set(np.unique(task["fingerprint"])) == {0.0, 1.0}
     rows = uno.of_rows(task, np.arange(4))
     assert np.array_equal(rows["cell"], task["cell"][task["which"][:4, 0]])
+    for name in ("descriptors", "fingerprint"):
+        assert np.array_equal(rows[name], task[name][task["which"][:4, 1]])
 
 
 # The command line
