@@ -12,7 +12,7 @@ from ipu_core.study.files import point_file
 from ipu_core.study.page import study_page
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import RECORD
-from ipu_core.study.rows import Row, Tabular, curve_rows, row
+from ipu_core.study.rows import Row, Tabular, curve_rows, differences, row
 from ipu_core.study.run import Event
 from ipu_core.study.settings import Point
 from ipu_core.study.store import Store, agree, open_store
@@ -59,7 +59,10 @@ class Study(Tabular):
 
     def table(self) -> Table:
         """Mean and spread over seeds, one row per precision."""
-        return table(summarise(self.results, self.precisions), self.title, self.executions)
+        return table(
+            summarise(self.results, self.precisions), self.title, self.executions,
+            differences(self.results, self.precisions),
+        )  # fmt: skip
 
     def rows(self) -> list[Row]:
         """A row for each finished point, without its curve: precision after precision, as given, seed by seed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipu_core.study.summary import MACHINE, final_loss, measures
+from ipu_core.study.summary import MACHINE, PERCENT, final_loss, heading, measures
 from ipu_core.train.checkpoint import replacing
 from lowprec.checks import expect_path
 from lowprec.extras import optional
@@ -86,6 +86,39 @@ class Tabular:
     def to_csv(self, path: str | Path, *, curves: bool = False) -> None:
         """Writes the rows, or those of the curves, as a CSV file; what was not measured is empty."""
         write_csv(self.curves() if curves else self.rows(), path)
+
+
+def differences(results: Sequence[Mapping[str, Any]], precisions: Sequence[str]) -> list[str]:
+    """Every precision's losses and measures beside the first one's, seed by seed, in lines: the mean and its error.
+
+    What Student's test at 5 % does not tell from none is said to be so, as `beside` has it; nothing of a single seed.
+    """
+    by_name = {name: {int(r["seed"]): r for r in results if r["precision"] == name} for name in precisions}
+    first, *others = by_name
+    told = []
+    for name in others:
+        seeds = sorted(by_name[name].keys() & by_name[first].keys())
+        pairs = [(_figures(by_name[name][seed]), _figures(by_name[first][seed])) for seed in seeds]
+        said = [_difference(what, [a[what] - b[what] for a, b in pairs if what in a and what in b])
+                for what in (pairs[0][1] if pairs else ())]  # fmt: skip
+        if words := "; ".join(filter(None, said)):
+            told.append(f"{name} beside {first}, seed by seed: {words}")
+    return told
+
+
+def _figures(result: Mapping[str, Any]) -> dict[str, float]:
+    return {"final_loss": final_loss(result["losses"]), **measures(result)}
+
+
+def _difference(what: str, each: Sequence[float]) -> str:
+    """A mean difference and its standard error in words; nothing where there are fewer than two, or no numbers."""
+    if len(each) < 2 or not all(map(math.isfinite, each)):
+        return ""
+    mean = math.fsum(each) / len(each)
+    error = math.sqrt(math.fsum((one - mean) ** 2 for one in each) / (len(each) - 1) / len(each))
+    scale, unit = (100, " %") if what.endswith(PERCENT) else (1, "")
+    apart = "" if abs(mean) > student(len(each) - 1) * error else ", cannot be told apart"
+    return f"{heading(what)} {scale * mean:+.3g}{unit} (standard error {scale * error:.2g}{apart})"
 
 
 def beside(values: Mapping[int, float], others: Mapping[int, float], *, more_is_better: bool = False) -> str:

@@ -137,13 +137,14 @@ def _common(group: Sequence[dict[str, Any]], figure: str) -> Any:
     return found.pop() if len(found) == 1 else None
 
 
-def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = ()) -> Table:
+def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = (), told: Sequence[str] = ()) -> Table:
     """The study's table; columns for which nothing was measured are left out.
 
     Args:
         summaries: A row each.
         title: Heads it.
         executions: Where the points were trained, in words.
+        told: Further lines.
     """
     names = dict.fromkeys(name for summary in summaries for name in summary.measures)
     columns: dict[str, list[str]] = {
@@ -158,7 +159,7 @@ def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = 
         "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells) or name in ("precision", "seeds")}
-    notes = [NOTE, *_not_finite(summaries), *_said(summaries)]
+    notes = [NOTE, *_not_finite(summaries), *_said(summaries), *told]
     if len(executions) > 1:
         notes += ["trained in several places, which changes no bit: figures of a machine stand where its seeds agree"]
         notes += [f"  {words}" for words in executions]

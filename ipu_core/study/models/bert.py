@@ -37,16 +37,17 @@ def problem(
     target: Target = Target(),  # noqa: B008  # frozen
     dropout: float = 0.0,
     checkpointed: bool = False,
+    strategy: str = "lpfhp",
 ) -> Problem:
     """BERT of these sizes on pairs of sentences of a text, up to `pack` sequences in each of a batch's rows.
 
-    `dropout` and `checkpointed` are those of a `Shape`.
+    `dropout` and `checkpointed` are those of a `Shape`, `strategy` is how rows are packed.
 
     Raises:
         ValueError: the text is too short for the context, or fewer rows than a batch come of it.
     """
     shape = Shape(size.heads, dropout, checkpointed)
-    trained = sentences.made(task.train, size.context, pack)
+    trained = sentences.made(task.train, size.context, pack, strategy)
     sentences.batches(trained, batch, 0)
     starts, scaled = layout(size), scaling.of(functools.partial(loss, shape))
     return Problem(

@@ -48,11 +48,11 @@ class Sentences:
 
 
 @functools.lru_cache(maxsize=4)
-def _made(data: bytes, context: int, depth: int, count: int) -> Sentences:
-    return _packed(np.frombuffer(data, np.uint8), context, depth, count)
+def _made(data: bytes, context: int, depth: int, count: int, strategy: str) -> Sentences:
+    return _packed(np.frombuffer(data, np.uint8), context, depth, count, strategy)
 
 
-def made(data: Bytes, context: int, depth: int) -> Sentences:
+def made(data: Bytes, context: int, depth: int, strategy: str = "lpfhp") -> Sentences:
     """Pairs of sentences of a text, up to `depth` in each row of `context` tokens.
 
     Lengths are those of BERT's pre-training on Wikipedia, as a share of the longest. Places and lengths depend on the
@@ -61,15 +61,15 @@ def made(data: Bytes, context: int, depth: int) -> Sentences:
     Raises:
         ValueError: rows that are too short for a sequence, or a text that is.
     """
-    return _made(data.tobytes(), context, depth, SEQUENCES)
+    return _made(data.tobytes(), context, depth, SEQUENCES, strategy)
 
 
 def tested(data: Bytes, context: int) -> Sentences:
     """Such of the part of a text that is not trained on, one a row."""
-    return _made(data.tobytes(), context, 1, HELD_OUT)
+    return _made(data.tobytes(), context, 1, HELD_OUT, "lpfhp")
 
 
-def _packed(data: Bytes, context: int, depth: int, count: int) -> Sentences:
+def _packed(data: Bytes, context: int, depth: int, count: int, strategy: str) -> Sentences:
     if context < SHORTEST:
         raise ValueError(f"a sequence needs {SHORTEST} tokens at least: context {context} is too short")
     if len(data) < 2 * context:
@@ -87,7 +87,7 @@ def _packed(data: Bytes, context: int, depth: int, count: int) -> Sentences:
         second = start + a if true else away
         pair = data[start : start + a], data[second : second + own - a]
         sequences.append(np.concatenate([[CLS], pair[0], [SEP], pair[1], [SEP]]))
-    return Sentences(pack(sequences, context, depth=depth, strategy="lpfhp"), first + 2, follows)
+    return Sentences(pack(sequences, context, depth=depth, strategy=strategy), first + 2, follows)
 
 
 def batches(task: Sentences, size: int, seed: int) -> Callable[[int], dict[str, Array]]:

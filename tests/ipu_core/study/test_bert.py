@@ -96,7 +96,7 @@ def test_packed_is_unpacked_and_needs_its_mask_and_positions(monkeypatch: pytest
 def test_verdicts_are_of_their_figures() -> None:
     good = packed.Equality(1e-15, 1e-3, 1e-3)
     losses = {"unpacked": [2.0, 2.1, 2.2], "packed, beta^p": [2.01, 2.11, 2.21], "packed, beta": [2.2, 2.31, 2.4]}
-    speeds = {2: (1.6, 1.5), 3: (1.8, 1.75)}
+    speeds = dict(zip(packed.PUBLISHED, ((1.6, 1.5), (1.8, 1.75), (1.7, 1.6)), strict=True))
     assert [f.holds for f in packed.judged(good, losses, speeds)] == [True] * 4
     for wrong in (packed.Equality(1e-9, 1e-3, 1e-3), packed.Equality(1e-15, 1e-9, 1e-3)):
         assert [f.holds for f in packed.judged(wrong, losses, speeds)].count(False) == 1
@@ -104,7 +104,7 @@ def test_verdicts_are_of_their_figures() -> None:
     assert packed.judged(good, swapped, speeds)[2].holds is False
     noise = {**losses, "packed, beta": [2.005, 2.2, 2.195]}
     assert packed.judged(good, noise, speeds)[2].holds is None
-    assert packed.judged(good, losses, {2: (1.6, 1.2), 3: (1.8, 1.75)})[3].holds is False
+    assert packed.judged(good, losses, {**speeds, (2, "lpfhp"): (1.6, 1.2)})[3].holds is False
 
 
 def test_moments_last_as_many_sequences() -> None:

@@ -1,10 +1,12 @@
 """The table of a study, in numbers and in text."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ipu_core.study.rows import differences
 from ipu_core.study.summary import curve, final_loss, spread, summarise, table
 
 PRECISIONS = ["fp16.16/stochastic"]
@@ -130,3 +132,21 @@ def test_what_became_of_a_row_is_said_below_the_table() -> None:
     assert not any(line.startswith("b:") for line in told)
     alone = str(table(summarise(rows[2:], ["b"]), ""))
     assert "learning rate" not in alone
+
+
+def test_rows_are_set_beside_the_first_seed_by_seed() -> None:
+    def result(precision: str, seed: int, loss: float, accuracy: float) -> dict[str, Any]:
+        return {"precision": precision, "seed": seed, "losses": [loss] * 20, "accuracy": accuracy}
+
+    base = [result("a", seed, 1.0 + seed, 0.5) for seed in range(3)]
+    close = [result("b", seed, 1.0 + seed + off, 0.5) for seed, off in enumerate((0.1, -0.1, 0.03))]
+    worse = [result("c", seed, 1.5 + seed + off, 0.4) for seed, off in enumerate((0.01, -0.01, 0.0))]
+    first, second = differences([*base, *close, *worse], ("a", "b", "c"))
+    # by hand: mean of (.1, -.1, .03) is .01, their sample deviation .1015, over root 3
+    assert first.startswith("b beside a, seed by seed: final loss +0.01 (standard error 0.059, cannot be told apart)")
+    assert "final loss +0.5 (standard error 0.0058)" in second
+    assert "accuracy -10 %" in second
+    broken = [result("d", seed, math.nan, 0.5) for seed in range(3)]
+    assert "final loss" not in differences([*base, *broken], ("a", "d"))[0]
+    assert differences([base[0], close[0]], ("a", "b")) == []
+    assert differences(base, ("a",)) == []
