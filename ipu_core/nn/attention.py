@@ -110,6 +110,9 @@ def attention(
     if min(map(len, map(shape_of, (query, key, value)))) < 2 or not shape_of(query)[-1]:
         shapes = ", ".join(str(shape_of(x)) for x in (query, key, value))
         raise ValueError(f"attention takes query, key and value of shapes (..., places, width), not {shapes}")
+    if mask is not None and not isinstance(mask, Traced) and not bool(np.all(np.asarray(mask, np.float64) >= 0)):
+        # Taken as a mask it would be the other way round: every lowest number is "may look".
+        raise ValueError("a mask is 0 where a query must not look, else 1; one that is added to scores is bias=")
     # before the product: scores of width 64 are up to 8 times as large before they are divided
     scaled = elementwise("multiply", query, shape_of(query)[-1] ** -0.5)
     scores = matmul(scaled, swap(key))

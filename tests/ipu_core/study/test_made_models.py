@@ -282,6 +282,19 @@ def test_dropout_changes_training_and_not_what_is_tested() -> None:
     assert losses[0] != losses[1]
 
 
+def test_masks_that_would_be_taken_for_others_are_refused() -> None:
+    x, wide = nn.normal(0, (2, 3, 4)), nn.normal(1, (2, 2, 3, 2))
+    causal = nn.causal_mask(3)
+    for mask in (nn.additive_mask(causal), np.where(causal, 0, -np.inf), np.full((3, 3), np.nan)):
+        with pytest.raises(ValueError, match="one that is added to scores is bias="):
+            nn.attention(wide, wide, wide, mask)
+    params = {"qkv": {"weight": nn.normal(2, (4, 12))}, "out": {"weight": nn.normal(3, (4, 4))}}
+    with pytest.raises(ValueError, match=r"\(rows, 1, places, places\): \(2, 3, 3\) would be one of each head"):
+        nn.multi_head_attention(params, x, 2, np.stack([causal, causal]))
+    whole = nn.multi_head_attention(params, x, 2, np.stack([causal, causal])[:, None])
+    assert np.array_equal(whole, nn.multi_head_attention(params, x, 2, causal))
+
+
 def test_scaling_and_target_reach_every_problem(small: Any) -> None:
     for model in ("uno", "braggnn"):
         settings, task = small(model)
