@@ -19,7 +19,7 @@ from lowprec import Accumulation
 from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ipu_core import errors, nn, packing, poptorch
+    from ipu_core import errors, figures, nn, packing, poptorch, workloads
     from ipu_core.chip.control import FloatingPointControl
     from ipu_core.chip.hardware_random import HardwareRandom
     from ipu_core.chip.target import Target
@@ -200,6 +200,7 @@ __all__ = [
     "errors",
     "evaluate",
     "execute",
+    "figures",
     "from_jax",
     "from_torch",
     "from_torch_optimizer",
@@ -216,6 +217,7 @@ __all__ = [
     "trace",
     "unit_scale",
     "value_and_grad",
+    "workloads",
 ]
 
 # Names are loaded when they are first asked for: a study shows its bars before the machine is there.
@@ -259,7 +261,9 @@ _find = lazy_names(
         "frontends.jax": "JaxModel from_jax",
         "library": "",
         "nn": "",
+        "figures": "",
         "packing": "",
+        "workloads": "",
         "poptorch": "",
         "report": "",
         "sampling": "",

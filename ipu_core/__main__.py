@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ipu_core import interruption, own, packing, reproduce, study
+from ipu_core import figures, interruption, own, packing, reproduce, study, workloads
 from ipu_core.chip.target import CHIPS, Target
 from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
@@ -49,10 +49,14 @@ from lowprec import streams
 if TYPE_CHECKING:
     from ipu_core.study.results import Study
 
-COMMANDS = "study|sweep|train|profile|blame|reproduce|packing|demo"
+COMMANDS = "study|sweep|train|profile|blame|reproduce|figures|packing|demo"
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
+USUAL_OF_MODELS = {
+    "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
+}  # fmt: skip
+OF_WORKLOADS = ("stage", "micro_batch", "json")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,6 +89,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if getattr(given, "config", None) is not None:
             # the file's options first: argparse takes the last, so what was typed wins
             given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
+        if given.command == "profile":
+            _filled(given, parser)
         _from_recipe(given)
         return int(given.run(given))
     # an OSError of the output itself: there is nowhere to print it, and `guarded` has the exit code
@@ -99,6 +105,27 @@ def _run(arguments: Sequence[str] | None) -> int:
         with contextlib.suppress(OSError):  # the terminal may be what is gone
             print(f"\n{interruption.WORDS[interruption.number_of(error)]}{kept}", file=sys.stderr)
         return interruption.exit_code(error)
+
+
+def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Fills in what is usual for a model, where one is profiled and no workload.
+
+    Raises:
+        ValueError: an option that is not for what is profiled.
+    """
+    usual = vars(parser.parse_args(["profile"]))
+    said = [name for name, value in vars(given).items() if value != usual[name]]
+    if given.name in workloads.NAMES:
+        known = ("name", "out", *OF_WORKLOADS, *USUAL_OF_MODELS)
+        if others := [name for name in said if name not in known]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in known[1:])
+            raise ValueError(f"--{others[0].replace('_', '-')} is not for a workload, which has {options}")
+        return
+    if others := [name for name in said if name in OF_WORKLOADS]:
+        there = ", ".join(workloads.NAMES)
+        raise ValueError(f"--{others[0].replace('_', '-')} is for workloads, which are {there}")
+    for name, value in USUAL_OF_MODELS.items():
+        setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
 
 
 def _from_recipe(given: argparse.Namespace) -> None:
@@ -200,8 +227,17 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
     )
+    profile.add_argument(
+        "--stage", type=int, metavar="N", help="of a workload, from 1 (default: the slowest published)"
+    )
+    profile.add_argument(
+        "--micro-batch", type=typed.count, metavar="ROWS", help="of a workload (default: as published)"
+    )
+    profile.add_argument("--json", action="store_true", help="of a workload: its figures as JSON, under fixed names")
     # `profile` has no such options, and `_settings` reads them for every command
     profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
+    # what is not typed is as usual for a model, and as published for a workload: see `_filled`
+    profile.set_defaults(**dict.fromkeys(USUAL_OF_MODELS))
     why = _command(commands, "blame", _blame, "why a precision learns less than float32: equation, cause, cure")
     why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
     why.add_argument("--seed", type=int, default=0, help="default 0")
@@ -215,6 +251,13 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
     again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
     again.set_defaults(run=_reproduce)
+    beside = commands.add_parser("figures", help="published figures of the machine and of training on it, beside ours")
+    beside.add_argument(
+        "name", nargs="?", metavar="NAME", help="a figure, the beginning of some, a list (default: all)"
+    )
+    beside.add_argument("--json", action="store_true", help="as JSON, with fixed names")
+    beside.add_argument("--models", action="store_true", help="those too that take minutes: workloads, trainings")
+    beside.set_defaults(run=_figures)
     rows = commands.add_parser("packing", help="several sequences a row: what it saves for a histogram of lengths")
     rows.add_argument("name", metavar="NAME", help=f"{', '.join(packing.NAMES)}, or a file.csv of length,count")
     rows.add_argument("--length", type=int, help="tokens of a pack (default: the published, or the longest sequence)")
@@ -445,6 +488,16 @@ def _profile(given: argparse.Namespace) -> int:
     if given.compare is not None:
         study.command.compare_profiles(tuple(given.compare), given.out)
         return 0
+    if given.name in workloads.NAMES:
+        again = given.recompute
+        if again not in (None, False, ("layers",)):
+            raise ValueError("--recompute of a workload is none or layers")
+        workloads.command.profile(
+            given.name, given.stage, micro_batch=given.micro_batch, micro_batches=given.micro_batches,
+            target=given.target, precision=given.precision,
+            recompute=None if again is None else "layers" if again else "none", as_json=given.json, folder=given.out,
+        )  # fmt: skip
+        return 0
     precision = parse_one_precision(given.precision)
     study.command.profile(_settings(given, [precision]), precision, given.out, own.models.load)
     return 0
@@ -463,6 +516,11 @@ def _blame(given: argparse.Namespace) -> int:
 
 def _packing(given: argparse.Namespace) -> int:
     packing.command.show(given.name, given.length, given.depth, given.strategy, given.out)
+    return 0
+
+
+def _figures(given: argparse.Namespace) -> int:
+    figures.command.show(given.name, as_json=given.json, models=given.models)
     return 0
 
 

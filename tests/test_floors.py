@@ -54,8 +54,8 @@ FLOORS = {
     ),
     "train": Floor(("ipu_core.train",), ("compile", "nn", "watch")),
     "diagnose": Floor(("ipu_core.diagnose", "ipu_core.sampling"), ("train",)),
-    "study": Floor(("ipu_core.study", "ipu_core.packing"), ("diagnose", "report")),
-    "reproduce": Floor(("ipu_core.reproduce",), ("study",)),
+    "study": Floor(("ipu_core.study", "ipu_core.packing", "ipu_core.workloads"), ("diagnose", "report")),
+    "reproduce": Floor(("ipu_core.reproduce", "ipu_core.figures"), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
     "command line": Floor(
         ("ipu_core.__main__", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")

@@ -2,15 +2,18 @@
 
 Sources: [WP] Graphcore data sheets and white papers (tiles, memory, clock, peak rates); [PL] the PopLibs and
 Poplar public repositories (planner constants, multiply-accumulates per cycle); [CI] Jia et al., "Dissecting the
-Graphcore IPU architecture via microbenchmarking", arXiv 1912.03413; [derived] from such; [open] no public source.
+Graphcore IPU architecture via microbenchmarking", arXiv 1912.03413; [HC] Graphcore at Hot Chips 33; [MLPerf] the
+systems that Graphcore declared in MLPerf Training; [derived] from such; [open] no public source.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 
+from ipu_core.chip.energy import PICOJOULES, POWER, checked_table
 from ipu_core.errors import UnsupportedByTarget
 from lowprec.checks import expect, integer, number
 from lowprec.values.accumulation import ADDERS, Adder
@@ -21,16 +24,20 @@ AMP_ADDERS: Final = tuple(adder for adder in ADDERS if adder != "aligned")
 _COMMON: Final[dict[str, Any]] = {
     "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile
     "load_store_bytes_per_cycle": 24,  # [PL] two 64-bit loads and one 64-bit store
-    "exchange_bytes_per_cycle": 4,  # [derived] 8 TB/s / (1472 tiles x 1.33 GHz)
+    "exchange_bytes_per_cycle": 4,  # [derived] 8 TB/s / (1472 tiles x 1.325 GHz)
     "exchange_bytes_per_cycle_shared": 8,  # [PL] two tiles of a supertile that receive the same data
     "tiles_per_supertile": 2,  # [PL]
     "exchange_fixed_cycles": 100,  # [PL] the planner's constant per exchange
     "sync_cycles": 90,  # [PL] the planner's constant per on-chip sync
     "local_copy_bytes_per_cycle": 8,  # [PL] ldst64pace: one 64-bit word in and out per cycle
-    "link_bandwidth": 320e9,  # [WP] bytes per second, all IPU-Links, both directions
-    "host_bandwidth": 64e9,  # [WP] bytes per second, PCIe Gen4 x16, both directions
+    "link_bandwidth": 160e9,  # [WP] bytes per second each way, all IPU-Links: 320 GB/s both ways
+    "host_port": 32e9,  # [WP] bytes per second each way, PCIe Gen4 x16: 64 GB/s both ways; [open] streaming memory too
     "adder": "sequential",  # [open] order and width inside the AMP unit's 4-element dot
-    "streaming_bandwidth": 20e9,  # [open] bytes per second of streaming memory for one M2000
+}
+
+_MACHINE_OF_FOUR: Final[dict[str, Any]] = {
+    "host_share": 3.125e9,  # [WP] M2000 and Bow-2000: 100 Gb/s each way to the host, for four chips
+    "streaming_share": 5e9,  # [open] a quarter of the 20 GB/s that an M2000's or a Bow-2000's memory is taken to have
 }
 
 _CHIPS: Final[dict[str, dict[str, Any]]] = {
@@ -40,16 +47,18 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "clock": 1.6e9,  # [WP]
         "macs": (("float16", "float16", 32), ("float16", "float32", 32), ("float32", "float32", 8)),  # [PL]
         "published_sram_bandwidth": 45e12,  # [CI]
+        "host_share": 16e9,  # [WP] C2 card: one PCIe Gen4 x16 for two chips
+        "streaming_share": 16e9,  # [derived] the host's memory, at the host's rate
         "streaming_memory": 0,  # [open] the host's
-        "host_bandwidth": 32e9,  # [WP] C2 card: PCIe Gen4 x16 shared by two chips
     },
     "gc200": {
         "tiles": 1472,  # [WP]
         "tile_memory": 638_976,  # [WP] 624 KiB, 897 MiB in all
-        "clock": 1.33e9,  # [WP]
+        "clock": 1.325e9,  # [HC]; [derived] four data-sheet peaks give it
         "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
         "published_sram_bandwidth": 47.5e12,  # [WP]
-        "streaming_memory": 130_600_000_000,  # [derived] M2000: 526 GB of exchange memory, 3.6 GB on tiles, 4 chips
+        **_MACHINE_OF_FOUR,
+        "streaming_memory": 32_000_000_000,  # [MLPerf] v1.0 and v1.1; sold: up to 130.6 GB (M2000: 526 - 3.6, for four)
     },
     "bow": {
         "tiles": 1472,  # [WP]
@@ -57,20 +66,28 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "clock": 1.85e9,  # [WP]
         "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
         "published_sram_bandwidth": 65e12,  # [WP]
-        "streaming_memory": 64_000_000_000,  # [WP] Bow-2000: 256 GB for 4 chips
+        **_MACHINE_OF_FOUR,
+        "streaming_memory": 32_000_000_000,  # [MLPerf] v2.0; sold: up to 64 GB (Bow-2000: 256 for four)
     },
     "c600": {
         "tiles": 1472,  # [WP]
         "tile_memory": 638_976,  # [WP]
-        "clock": 1.5e9,  # [derived] 280 TFLOP/s / (2 x 64 x 1472)
+        "clock": 1.486e9,  # [derived] 280 TFLOP/s / (2 x 64 x 1472)
         "macs": (("float16", "float16", 64), ("float8", "float16", 128)),  # [derived] 280 and 560 TFLOP/s
         "link_bandwidth": 0.0,  # [WP] a single-chip card
         "published_sram_bandwidth": 0.0,  # [open]
+        "host_share": 32e9,  # [derived] a card of its own: all that its port can do
+        "streaming_share": 32e9,  # [derived] the host's memory, at the host's rate
         "streaming_memory": 0,  # [open] the host's
     },
 }
 
 CHIPS: Final = tuple(_CHIPS)
+
+_RENAMED: Final = {
+    "host_bandwidth": "host_port (what the chip's port can do) and host_share (what its machine gives it)",
+    "streaming_bandwidth": "streaming_share (what its machine gives the chip) and host_port (through which it passes)",
+}
 
 _FAMILIES: Final = {"gc2": "mk1", "gc200": "mk2", "bow": "mk2", "c600": "mk2"}
 
@@ -81,25 +98,33 @@ class Target:
 
     Attributes:
         name: "gc2", "gc200", "bow" or "c600".
-        tiles: number of tiles.
+        tiles: number of tiles, at most the chip's.
         workers: worker threads per tile (W).
         tile_memory: bytes of memory per tile.
         clock: hertz.
         macs: (operand format, partials format, multiply-accumulates per cycle and tile) of the AMP unit.
+        power: watts of the chip's share of its machine, the least and the most (see `ipu_core.chip.energy`).
+        energy: picojoules of a multiply-accumulate by format ("float16") and of a byte by where it moves ("tile
+            memory", "exchange", "links", "streaming"); as a keyword a dict of those that differ from the published.
         load_store_bytes_per_cycle, exchange_bytes_per_cycle, exchange_bytes_per_cycle_shared,
             local_copy_bytes_per_cycle: bytes per cycle and tile.
         tiles_per_supertile: neighbours that may receive the same data together: 2, or 1 for none.
         exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
-        link_bandwidth, host_bandwidth, streaming_bandwidth: bytes per second of the chip.
-        streaming_memory: bytes of streaming memory, one chip's share of its system's; 0: the host's, without a figure.
+        link_bandwidth: bytes per second each way, all links of the chip to others together; 0: it has none.
+        host_port: bytes per second each way that the chip's port can do, through which host and streaming memory are
+            reached.
+        host_share: bytes per second each way with the host that the chip's machine gives it.
+        streaming_share: bytes per second, one transfer at a time, of the machine's streaming memory, this chip's share.
+        streaming_memory: bytes of streaming memory, one chip's share as its systems are commonly equipped (the largest
+            sold: 64 GB of a Bow-2000, 130.6 GB of an M2000); 0: the host's, without a figure.
         published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
         adder: how the AMP unit adds products, which no public source says: "sequential", "dot4" or "pairwise" (see
             `lowprec.matmul`). The orders of sums that are this target's own use it, and with them a `Training` that the
             keyword `target=` says, so it decides bits.
 
     Raises:
-        ValueError: unknown name or adder, or a figure out of range.
-        TypeError: unknown keyword, or a figure that is no number of its kind.
+        ValueError: unknown name or adder, a figure out of range, or more tiles than the chip has.
+        TypeError: unknown keyword or one of an earlier version, or a figure that is no number of its kind.
     """
 
     name: str
@@ -108,6 +133,8 @@ class Target:
     tile_memory: int
     clock: float
     macs: tuple[tuple[str, str, int], ...]
+    power: tuple[float, float]
+    energy: tuple[tuple[str, float], ...]
     load_store_bytes_per_cycle: int
     exchange_bytes_per_cycle: int
     exchange_bytes_per_cycle_shared: int
@@ -116,8 +143,9 @@ class Target:
     sync_cycles: int
     local_copy_bytes_per_cycle: int
     link_bandwidth: float
-    host_bandwidth: float
-    streaming_bandwidth: float
+    host_port: float
+    host_share: float
+    streaming_share: float
     streaming_memory: int
     published_sram_bandwidth: float
     adder: Adder
@@ -126,11 +154,19 @@ class Target:
         if not isinstance(name, str) or name not in _CHIPS:
             raise ValueError(f"unknown target {name!r}; valid targets are {', '.join(CHIPS)}")
         names = [field.name for field in fields(self)]
+        if renamed := [key for key in changes if key in _RENAMED]:
+            raise TypeError(f"Target has no figure {renamed[0]!r} any more, but {_RENAMED[renamed[0]]}")
         if unknown := [key for key in changes if key not in names]:
             raise TypeError(f"Target has no figure {unknown[0]!r}; it has {', '.join(names[1:])}")
-        for field_name, value in {"name": name, **_COMMON, **_CHIPS[name], **changes}.items():
+        published = {"power": POWER[name], "energy": PICOJOULES}
+        for field_name, value in {"name": name, **_COMMON, **published, **_CHIPS[name], **changes}.items():
             checked = value if field_name in ("name", "adder") else _checked(field_name, value)
             object.__setattr__(self, field_name, checked)
+        if self.tiles > (most := _CHIPS[name]["tiles"]):
+            raise ValueError(
+                f"tiles must be at most {most:,}, all of a {name}, not {self.tiles:,}: more are several chips, "
+                "a System, which this version does not model"
+            )
         if not isinstance(self.adder, str) or self.adder not in AMP_ADDERS:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")
 
@@ -196,6 +232,26 @@ class Target:
         """Bytes per second of an all-to-all exchange, whole chip."""
         return float(self.exchange_bytes_per_cycle * self.tiles * self.clock)
 
+    @property
+    def host_bandwidth(self) -> float:
+        """Bytes per second each way between the tiles and the host: the smaller of port and share."""
+        return min(self.host_port, self.host_share)
+
+    @property
+    def streaming_bandwidth(self) -> float:
+        """Bytes per second between the tiles and streaming memory: the smaller of port and share."""
+        return min(self.host_port, self.streaming_share)
+
+    @property
+    def host_rate(self) -> str:
+        """`host_bandwidth` in words, and which of the two it is."""
+        return f"{self.host_bandwidth / 1e9:g} GB/s each way, {_whose(self.host_port, self.host_share)}"
+
+    @property
+    def streaming_rate(self) -> str:
+        """`streaming_bandwidth` in words, and which of the two it is."""
+        return f"{self.streaming_bandwidth / 1e9:g} GB/s, {_whose(self.host_port, self.streaming_share)}"
+
     def seconds(self, cycles: float) -> float:
         """Cycles as seconds at this target's clock."""
         return number("cycles", cycles) / self.clock
@@ -207,8 +263,19 @@ class Target:
         return math.ceil(integer("size", size, 0) * self.clock / bandwidth)
 
 
-_RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwidth", "published_sram_bandwidth")
-_MOST_TILES: Final = 2**20
+def _whose(port: float, share: float) -> str:
+    """Which of two rates is the smaller, and so the one that counts."""
+    return "all that the chip's port can do" if port <= share else "its machine's share"
+
+
+_RATES: Final = (
+    "clock",
+    "link_bandwidth",
+    "host_port",
+    "host_share",
+    "streaming_share",
+    "published_sram_bandwidth",
+)
 _INTEGERS: Final = (int, np.integer)
 _NUMBERS: Final = (int, float, np.integer, np.floating)
 _MAY_BE_ZERO: Final = (
@@ -229,6 +296,10 @@ def _checked(name: str, value: Any) -> Any:
     """
     if name == "macs":
         return _checked_macs(value)
+    if name == "power":
+        return _checked_power(value)
+    if name == "energy":
+        return checked_table(value if isinstance(value, Mapping) else dict(value))
     rate = name in _RATES
     if isinstance(value, bool) or not isinstance(value, _NUMBERS if rate else _INTEGERS):
         raise TypeError(f"{name} must be {'a number' if rate else 'an integer'}, not {value!r}")
@@ -236,9 +307,16 @@ def _checked(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must be {'0 or ' if name in _MAY_BE_ZERO else ''}positive, not {value!r}")
     if name == "tiles_per_supertile" and value > 2:
         raise ValueError(f"tiles_per_supertile must be 1 or 2, not {value!r}")
-    if name == "tiles" and value > _MOST_TILES:
-        raise ValueError(f"tiles must be at most {_MOST_TILES:,}, not {value!r}: figures of every tile are kept")
     return float(value) if rate else int(value)
+
+
+def _checked_power(value: Any) -> tuple[float, float]:
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(isinstance(watts, _NUMBERS) and not isinstance(watts, bool) for watts in pair):
+        raise TypeError(f"power must be watts, or the least and the most, not {value!r}")
+    if not 0 < pair[0] <= pair[1] < math.inf:
+        raise ValueError(f"power must be watts above 0, the least first, not {value!r}")
+    return float(pair[0]), float(pair[1])
 
 
 def _checked_macs(value: Any) -> tuple[tuple[str, str, int], ...]:

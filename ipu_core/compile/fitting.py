@@ -1,26 +1,46 @@
-"""Parallel paths only where they fit: what lives beside them is an estimate until the program is accounted."""
+"""What lives beside a step's values is an estimate until the program is accounted: where it does not fit, once more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 from ipu_core.errors import OutOfTileMemory
+from ipu_core.placement.matmul import RESERVED
 from lowprec.checks import truth
 
 Made = TypeVar("Made")
 
 
-def fitting(make: Callable[[bool], Made], *, parallel: bool) -> Made:
-    """What is made with parallel paths, or without where these need more memory than a tile has.
+def fitting(make: Callable[[bool, int], Made], *, parallel: bool) -> Made:
+    """What is made with parallel paths; without where these need more memory than a tile has; and where that is too
+    little too, with products that take so much less at a time.
 
     Args:
-        make: called with whether sums of unlike sizes run at once.
+        make: called with whether sums of unlike sizes run at once, and with bytes of a tile that products leave free
+            beside what is usual.
         parallel: whether they are to.
 
     Raises:
-        OutOfTileMemory: it does not fit without them either.
+        OutOfTileMemory: it does not fit without them either, and not with smaller products.
     """
     if truth("parallel", parallel):
         with suppress(OutOfTileMemory):
-            return make(True)
-    return make(False)
+            return make(True, 0)
+    try:
+        return make(False, 0)
+    except OutOfTileMemory as error:
+        if error.before_planning:
+            raise
+        with suppress(OutOfTileMemory):
+            return make(False, spare_for(error.needed - error.available, error.categories))
+        raise
+
+
+def spare_for(lacks: int, categories: Mapping[str, int]) -> int:
+    """Bytes of a tile that products are to leave free, where a program lacked some.
+
+    Args:
+        lacks: bytes that it needs and the tile has not.
+        categories: its bytes by category on that tile. Code and vertex state are known now: a plan goes by `RESERVED`.
+    """
+    return max(lacks, categories.get("code", 0) + categories.get("vertex state", 0) - RESERVED)

@@ -94,16 +94,17 @@ class Machine:
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before.
 
-        Paths run one after another where a tile has no memory for parallel ones.
+        Paths run one after another where a tile has no memory for parallel ones, and products in smaller pieces where
+        it has none for that.
 
         Raises:
             TypeError: an argument of another kind.
         """
 
-        def make(parallel: bool) -> "Machine":
+        def make(parallel: bool, spare: int) -> "Machine":
             lowered = planned(
-                block, target, accumulations, control,
-                overlap=overlap, share=share, parallel=parallel, allow_out_of_memory=allow_out_of_memory,
+                block, target, accumulations, control, overlap=overlap, share=share, parallel=parallel, spare=spare,
+                allow_out_of_memory=allow_out_of_memory,
             )  # fmt: skip
             return Machine(
                 lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
@@ -252,8 +253,9 @@ def planned(
     share: bool = False,
     parallel: bool = False,
     allow_out_of_memory: bool = False,
+    spare: int = 0,
 ) -> Lowered:
-    """Plans and lowers a Block for which a target has room; arguments as of `Machine.build`.
+    """Plans and lowers a Block for which a target has room; arguments as of `Machine.build` and `plan`.
 
     Raises:
         TypeError: an argument of another kind.
@@ -267,5 +269,6 @@ def planned(
         check_room(block, target)
     traps = control is not None and bool(control.traps)
     return lower(
-        block, plan(block, target, accumulations), overlap=overlap, share=share, parallel=parallel, traps=traps
-    )
+        block, plan(block, target, accumulations, spare=spare), overlap=overlap, share=share, parallel=parallel,
+        traps=traps,
+    )  # fmt: skip

@@ -117,6 +117,8 @@ def plan(
     target: Target,
     accumulations: Mapping[int, Accumulation] | None = None,
     placements: Mapping[int, Placement | ConvPlacement] | None = None,
+    *,
+    spare: int = 0,
 ) -> BlockPlan:
     """Plans every product and sum of a typed Block.
 
@@ -126,6 +128,8 @@ def plan(
         accumulations: orders by equation number (their types are replaced by the equations'); default
             `choose_accumulations` of the Block, by the rule of the chip.
         placements: places by equation number; the others are searched for.
+        spare: bytes of every tile that sums leave free beside what is kept for code: those that a plan without turned
+            out to lack.
 
     Raises:
         TypeError: no Block, or no Target.
@@ -151,7 +155,7 @@ def plan(
         # A maximum is the same in every order: a stated one would only make digests differ.
         order = Accumulation() if number in maxima else given_order(equation, orders) or Accumulation()
         order = order_of(equation, order)
-        place, room = (placements or {}).get(number), _room(target, free[number])
+        place, room = (placements or {}).get(number), _room(target, free[number] - spare)
         if equation.op in CONVOLUTIONS:
             sums[number] = _plan_convolution(equation, target, order, place, room)
         else:

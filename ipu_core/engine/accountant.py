@@ -92,7 +92,7 @@ def account(
     """
     accountant = _Accountant(graph, control, codelets_of)
     trees = [accountant.tree(program) for program in programs]
-    memory = account_memory(graph, trees, accountant.steps, accountant.groups, accountant.remote)
+    memory = account_memory(graph, trees, accountant.steps, accountant.sets, accountant.remote)
     if not allow_out_of_memory:
         memory.check()
         p.check_remote_memory(accountant.remote, graph.target)
@@ -104,14 +104,14 @@ class _Accountant:
 
     Attributes:
         steps: all so far.
-        groups: of all compute sets so far.
+        sets: the groups of each compute set so far.
         remote: buffers, with the first variable that each is moved to or from.
     """
 
     def __init__(self, graph: Graph, control: FloatingPointControl, codelets_of: CodeletsOf | None) -> None:
         self.target, self.control, self._codelets_of = graph.target, control, codelets_of or self._unbound
         self.steps: list[StepAccount] = []
-        self.groups: list[VertexGroup] = []
+        self.sets: list[Sequence[VertexGroup]] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}
         self._memo = Memo(graph.target, control)
         self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
@@ -165,7 +165,7 @@ class _Accountant:
             groups = compute_set.all_groups(self.target.tiles)
             for operand in chain.from_iterable(group.operands.values() for group in groups):
                 self._own(operand)
-            self.groups += groups
+            self.sets.append(groups)
             make = partial(self._checked, compute_set, groups)
             step = self._memo.account(compute_set.name, groups, make)
             # Two sets with one memo key may be made of sets of other names.

@@ -1,7 +1,9 @@
 """The memory account: what lives when (liveness), bytes per tile by category, the peak, and what fills it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +23,11 @@ from lowprec.integers import ceil_div
 Flags = NDArray[np.bool_]
 
 _GRAIN = 8  # bytes; a variable's part on a tile begins at a 64-bit word
-_POINTER = 4  # bytes of vertex state per scalar field or parameter, and per vertex [modelled]
-_VECTOR = 8  # bytes of vertex state per field with axes: pointer and length [modelled]
+_WORD = 4  # bytes of vertex state per pointer or number, and once per vertex
+# A vector in a user's vertex has its length beside the pointer, as Poplar has them unless told otherwise. The library's
+# have the pointer alone and their sizes in one word: in PopLibs' public assembly the state of a binary operation is
+# pointers at 0, 4 and 8 and a count at 12.
+_SPAN = 8
 _LARGEST = 5  # variables named at the peak
 
 
@@ -100,7 +105,7 @@ def account_memory(
     graph: Graph,
     trees: Sequence[Tree],
     steps: Sequence[StepAccount],
-    groups: Sequence[VertexGroup],
+    sets: Sequence[Sequence[VertexGroup]],
     remote: Mapping[RemoteBuffer, Variable],
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
@@ -122,8 +127,8 @@ def account_memory(
     always = {
         "variables": sizes[fixed & ~constant].sum(axis=0),
         "constants": sizes[fixed & constant].sum(axis=0),
-        "vertex state": _vertex_state(groups, tiles),
-        "code": _code(groups, tiles),
+        "vertex state": _vertex_state(sets, tiles),
+        "code": _code(chain.from_iterable(sets), tiles),
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
@@ -194,17 +199,39 @@ def _bits(masks: Sequence[int], number: int) -> Flags:
     return np.unpackbits(data.reshape(len(masks), size), axis=1, count=number, bitorder="little").astype(bool)
 
 
-def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:
-    """Pointers, lengths and parameters of every vertex on its tile."""
+def _vertex_state(sets: Sequence[Sequence[VertexGroup]], tiles: int) -> Ints:
+    """Pointers, sizes and parameters of every vertex on its tile.
+
+    Parameters of the library's codelets that are no numbers (an operation, an order, how it rounds) choose the code: no
+    state holds them. Compute sets of equal vertices on the same tiles, as those of layers of one shape are, share their
+    state, as PopART's outlining makes one function of repeated parts [model: what its calls copy is not accounted].
+    """
     total = np.zeros(tiles, np.int64)
-    for group in groups:
-        axes = [len(operand.shape) - operand.vertex_axes for operand in group.operands.values()]
-        each = _POINTER * (1 + len(group.params)) + sum(_VECTOR if count else _POINTER for count in axes)
-        total += np.bincount(group.tiles.ravel(), minlength=tiles) * each
+    shared = dict[Hashable, tuple[int, int, VertexGroup]]()
+    for groups in sets:
+        here = Counter[Hashable]()
+        for group in groups:
+            if not group.codelet.trusted:
+                axes = [len(operand.shape) - operand.vertex_axes for operand in group.operands.values()]
+                each = _WORD * (1 + len(group.params)) + sum(_SPAN if count else _WORD for count in axes)
+                total += np.bincount(group.tiles.ravel(), minlength=tiles) * each
+                continue
+            numbers = sum(_is_number(value) for value in group.params.values())
+            each = _WORD * (1 + len(group.operands) + numbers)
+            fields = tuple((name, one.shape, one.variable.dtype.str) for name, one in group.operands.items())
+            key = group.codelet, group.where, fields, each
+            here[key] += 1
+            shared[key] = each, max(here[key], shared.get(key, (0, 0))[1]), group
+    for each, count, group in shared.values():
+        total += np.bincount(group.tiles.ravel(), minlength=tiles) * each * count
     return total
 
 
-def _code(groups: Sequence[VertexGroup], tiles: int) -> Ints:
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number | np.ndarray) and not isinstance(value, bool)
+
+
+def _code(groups: Iterable[VertexGroup], tiles: int) -> Ints:
     """Each codelet's code once on every tile that runs it."""
     used: dict[type[Codelet], Flags] = {}
     for group in groups:

@@ -120,6 +120,12 @@ class Profile:
         return 1e6 * self.seconds
 
     @property
+    def joules(self) -> tuple[float, float]:
+        """Modelled time of one run times the power that was published of the chip's share of its machine: a range."""
+        least, most = self.target.power
+        return self.seconds * least, self.seconds * most
+
+    @property
     def exchanged(self) -> int:
         """Bytes received by tiles in one run."""
         return sum(step.exchanged for step in self.steps)
@@ -215,6 +221,7 @@ class Profile:
         return {
             "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
             **{name: getattr(self, name) for name in _TOTALS},
+            "joules": list(self.joules),
             "call": None if self.call is None else {name: getattr(self.call, name) for name in _TOTALS},
             "steps": [_step_json(step) for step in self.steps],
             "outline": [list(line) for line in self.outline],
@@ -247,7 +254,7 @@ class Profile:
             *(_line(step, width) for step in shown),
             "",
             *_memory(self.memory),
-            *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
+            *(f"{name}: {words}" for name, words in (host_facts(self) | streaming_facts(self)).items()),
         ]
         return "\n".join(rows)
 
@@ -322,7 +329,20 @@ def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:
     if call is None:
         return {}
     time = f"{call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged"
-    return {f"a call of {call.runs} {of}": f"{time}; {call.from_host:,} bytes from the host and {call.to_host:,} to it"}
+    moved = f"{call.from_host:,} bytes from the host and {call.to_host:,} to it, at {call.target.host_rate}"
+    return {f"a call of {call.runs} {of}": f"{time}; {moved}"}
+
+
+def host_facts(profile: Profile) -> dict[str, str]:
+    """What a run moves from and to the host, and at which rate, in words by name; nothing where it moves nothing."""
+    steps = [step for step in profile.steps if step.kind == "stream" and step.count]
+    if not steps:
+        return {}
+    time = profile.target.seconds(sum(step.cycles for step in steps)) * 1e6
+    return {
+        "host": f"{profile.from_host:,} bytes from it and {profile.to_host:,} to it, {time:,.2f} us at "
+        f"{profile.target.host_rate}, sync included"
+    }
 
 
 def streaming_facts(profile: Profile) -> dict[str, str]:
@@ -341,7 +361,7 @@ def streaming_facts(profile: Profile) -> dict[str, str]:
         "streaming memory": f"{memory.remote:,}{limit} bytes",
         "transfers": f"{number}, {profile.loaded:,} bytes loaded and {profile.stored:,} stored",
         "their time": f"{target.seconds(profile.streaming_cycles) * 1e6:,.2f} us at "
-        f"{target.streaming_bandwidth / 1e9:g} GB/s, {number * target.sync_cycles:,} cycles of sync included"
+        f"{target.streaming_rate}, {number * target.sync_cycles:,} cycles of sync included"
         + (beside if profile.hidden_cycles else ""),
         **(bound if profile.hidden_cycles else {}),
         "fullest tile without": f"{int(memory.unstreamed.max()):,} bytes if all of it lay on the tiles, "

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile, call_facts, streaming_facts
+from ipu_core.engine.profile import Profile, call_facts, host_facts, streaming_facts
 from ipu_core.report.operations import Names, Operation, Row, by_operation, ratio, to_data
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.report.trace import Span, spans
@@ -125,6 +125,7 @@ def _totals(profile: Profile) -> list[tuple[str, Any]]:
         ("sync", profile.sync_cycles),
         ("bytes exchanged", profile.exchanged),
         *call_facts(profile).items(),
+        *host_facts(profile).items(),
         *streaming_facts(profile).items(),
     ]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step, call_facts, streaming_facts
+from ipu_core.engine.profile import Profile, Step, call_facts, host_facts, streaming_facts
 from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
@@ -59,7 +59,7 @@ def _summary(profile: Profile) -> Any:
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
     share = memory.peak_bytes / memory.available
     table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
-    for name, words in (call_facts(profile) | streaming_facts(profile)).items():
+    for name, words in (call_facts(profile) | host_facts(profile) | streaming_facts(profile)).items():
         table.add_row(name, words)
     return table
 

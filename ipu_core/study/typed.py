@@ -189,7 +189,9 @@ def scale(text: str) -> float | str:
 
 
 def recompute(text: str) -> Recompute:
-    """A share of the temporaries' peak, or names of parts, joined by commas."""
+    """A share of the temporaries' peak, or names of parts, joined by commas; none is nothing."""
+    if text == "none":
+        return False
     names = text.split(",")
     try:
         if all(name == LAYERS or "." in name.strip("0123456789.") or "*" in name for name in names):

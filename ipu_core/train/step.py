@@ -76,7 +76,7 @@ def training_step(
             (value, model), gradients = _mean_of_micro_batches(both, params, model, batch, micro_batches, running_mean)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
-        params, inner = _updated(optimizer, params, gradients, state["optimizer"], lr)
+        params, inner = updated(optimizer, params, gradients, state["optimizer"], lr)
         new = {"params": params, "optimizer": inner}
         return new if model is None else {**new, "model": model}, value
 
@@ -90,7 +90,7 @@ def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
     return given
 
 
-def _updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+def updated(optimizer: Optimizer, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
     """The parameters and state after an optimizer's update, in float32; weights are written by `write` in any case.
 
     Raises:
@@ -127,7 +127,7 @@ def _unscaled(gradients: Any, loss_scale: Value) -> Any:
         # One division a step, not one an element; exact where the scale is a power of two, as automatic ones are.
         inverse = apply("reciprocal", loss_scale)
     # The guard finds what it has to check by this family.
-    return _each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimizer", family=UNSCALE)
+    return each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimizer", family=UNSCALE)
 
 
 def _mean_of_micro_batches(
@@ -147,7 +147,7 @@ def _mean_of_micro_batches(
                 # Counted in the loop itself: an iteration does not know its number.
                 new["parts"] = totals["parts"] + 1.0
                 share = apply("reciprocal", new["parts"])
-        return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
+        return new | {"gradients": accumulate(totals["gradients"], gradients, share)}
 
     number = np.float32(0)
     like = {"loss": number, "gradients": params, "model": model} | ({"parts": number} if running_mean else {})
@@ -158,10 +158,10 @@ def _mean_of_micro_batches(
         model = map_leaves(lambda total: elementwise("multiply", total, 1 / count), totals["model"])
     if running_mean:
         return (value, model), totals["gradients"]
-    return (value, model), _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
+    return (value, model), each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
 
 
-def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
+def accumulate(total: Any, new: Any, share: Value | None) -> Any:
     """The sum of gradients; or, with a share, their running mean: old + share * (new - old)."""
 
     def one(old: Value, fresh: Value) -> Value:
@@ -169,12 +169,10 @@ def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
             return elementwise("add", old, fresh)
         return apply("scaled_add", old, elementwise("subtract", fresh, old), share)
 
-    return _each_gradient(one, total, new)
+    return each_gradient(one, total, new)
 
 
-def _each_gradient(
-    f: Callable[..., Value], *trees: Any, role: str = "grad_weight", family: str = "gradient_sum"
-) -> Any:
+def each_gradient(f: Callable[..., Value], *trees: Any, role: str = "grad_weight", family: str = "gradient_sum") -> Any:
     """f(leaf of each tree, ...) for every parameter, by default in the gradient sum's format."""
     tree = flatten(trees[0])[1]
     results = []

@@ -258,7 +258,7 @@ def _of_tensor() -> Calls:
 def _of_target() -> Calls:
     return {
         "Target": (ipu_core.Target, lambda d: {
-            "name": d.one_of(("gc2", "gc200", "bow", "c600")), "tiles": d.integer(1, 2000), "tile_memory": 2**17}),
+            "name": d.one_of(("gc2", "gc200", "bow", "c600")), "tiles": d.integer(1, 1216), "tile_memory": 2**17}),
         "Target.check_adder": (FEW.check_adder, lambda d: {"adder": d.one_of(("sequential", "dot4"))}),
         "Target.macs_per_cycle": (FEW.macs_per_cycle, lambda d: {"operands": "float16", "partials": "float32"}),
         "Target.peak_flops": (FEW.peak_flops, lambda d: {"operands": "float16", "partials": "float32"}),

@@ -41,8 +41,9 @@ CHANGED: dict[str, Any] = {
     "exchange_fixed_cycles": 90,
     "sync_cycles": 80,
     "local_copy_bytes_per_cycle": 4,
-    "host_bandwidth": 32e9,
-    "streaming_bandwidth": 10e9,
+    "host_port": 1e9,
+    "host_share": 1e9,
+    "streaming_share": 1e9,
     "streaming_memory": 10_000,
     "adder": "pairwise",
 }

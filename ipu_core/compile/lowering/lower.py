@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ipu_core.compile.constants import held_constants
 from ipu_core.compile.labels import state_names, value_names
+from ipu_core.compile.lowering.born import undefined
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.fused import fused
@@ -120,8 +122,7 @@ def lower(
     block, together, plan = found.block, found.fused, replace(plan, sums={**plan.sums, **found.sums})
     graph = Graph(plan.target)
     carried = block.carried
-    tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
-               for var, value in block.constants.items()}  # fmt: skip
+    tensors = _constants(graph, block)
     names = state_names(block)
     # Streamed state is on the tiles from its load to its store only: its memory may be shared.
     near = [
@@ -181,6 +182,15 @@ def lower(
     )  # fmt: skip
 
 
+def _constants(graph: Graph, block: Block) -> dict[Var, Tensor]:
+    """The constants as they lie on the tiles, each seen in its own shape."""
+    lies, found = dict[Var, Tensor](), held_constants(block)
+    for var, (first, array) in found.items():
+        if first is var:
+            lies[var] = map_array(graph, graph.add_constant(var.type.format, array, f"constant.{var.name}"))
+    return {var: lies[held.first].broadcast_to(var.type.shape) for var, held in found.items()}
+
+
 def _replaced(lowering: Lowering, block: Block) -> list[tuple[Tensor, Var]]:
     """The tensors of state that stays on the tiles, each with the value that is to be written over it."""
     new = outputs_of(block)[: block.carried]
@@ -205,8 +215,8 @@ class _Regions:
     begins: Mapping[Loop, list[Program]]
     arranged: Callable[[list[Program]], list[Program]]
 
-    def add(self, steps: Iterable[EquationSpan | RegionSpan], start: int | None = None) -> int:
-        """Adds steps to the programs so far.
+    def add(self, steps: Iterable[EquationSpan | RegionSpan], start: int | None = None, *, looped: bool = False) -> int:
+        """Adds steps to the programs so far; those of a loop are `looped`.
 
         Returns:
             The place among them of the equation that has the number `start`, or 0.
@@ -215,27 +225,28 @@ class _Regions:
         for step in steps:
             if isinstance(step, EquationSpan):
                 positions = range(step.first, step.last)
-                begin = _lower_equations(lowering, self.block, self.far, positions, start) or begin
+                found = _lower_equations(lowering, self.block, self.far, positions, start, looped=looped)
+                begin = found or begin
                 continue
             match step.equation.region:
                 case Scan() as scan:
                     part = ScanLowering(lowering, scan, shown_tables(self.block))
                     part.begin()
                     outside, lowering.programs = lowering.programs, []
-                    self.add(step.steps)
+                    self.add(step.steps, looped=True)
                     _write_back(lowering, part.carried())
                     lowering.programs += part.next_place()
                     program: Program = Sequence(*part.end(part.repeat(self.arranged(lowering.programs))))
                 case Loop() as loop:
                     lowering.programs += self.begins[loop]
                     outside, lowering.programs = lowering.programs, [self.parts[part] for _, part in loop.fed]
-                    self.add(step.steps)
+                    self.add(step.steps, looped=True)
                     _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.carries])
                     program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
                 # Lowering appends to `programs`: each body gets a list of its own, then the one outside goes on.
                 case Branch() as branch:
                     outside, lowering.programs = lowering.programs, []
-                    self.add(step.steps)
+                    self.add(step.steps, looped=looped)
                     _write_back(lowering, _replaced(lowering, self.block))
                     program = If(lowering.tensors[branch.flag], Sequence(*self.arranged(lowering.programs)))
                 case other:
@@ -263,8 +274,9 @@ def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
 
 
 def _lower_equations(
-    lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], positions: range, start: int | None = None
-) -> int:
+    lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], positions: range, start: int | None = None,
+    *, looped: bool = False,
+) -> int:  # fmt: skip
     """Adds equations in order, with the loads before and the stores after them; those that run at once as one.
 
     Returns:
@@ -280,7 +292,11 @@ def _lower_equations(
         lowering.programs += [RemoteLoad(far[var], tensors[var], 0 if var in block.offloaded else old) for var in loads]
         equation, first = equations_of(block)[position], len(lowering.programs)
         begin = first if equation.number == start else begin
+        known = len(lowering.graph.variables)
         lower_equation(lowering, equation)
+        if looped:
+            born = lowering.graph.variables[known:]
+            lowering.programs[first:first] = undefined(born, lowering.programs[first:])
         steps = lowering.programs[first:]
         if group := groups.get(equation.number):
             waiting += [steps] if steps else []

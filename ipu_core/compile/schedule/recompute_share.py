@@ -5,6 +5,7 @@ from functools import partial
 
 from ipu_core.chip import cost
 from ipu_core.chip.target import Target
+from ipu_core.compile.constants import held_constants
 from ipu_core.compile.schedule.residency import WORD
 from ipu_core.ir.block import Block, Equation, dtype_of
 from ipu_core.ir.bodies import equations_of
@@ -72,10 +73,15 @@ def cycles_again(block: Block, target: Target, equation: Equation) -> int:
     """Cycles of the superstep that computes an equation, with what it reads from other tiles at full rate."""
     views, result = lifetimes(block).views, equation.output.type
     chunk = linear_layout(target, result.shape).chunk
+    held = held_constants(block)
+    # A mask that lies unrepeated is read by every tile in the shape of its result.
+    masks = [var for var in equation.operands if var in held and held[var].array.shape != result.shape]
     far = [var for var in equation.operands if not views[var].whole or var.type.shape != result.shape]
     least = [min(var.type.size, views[var].root.type.size) * dtype_of(var.type.format).itemsize for var in far]
-    moved = max((size * chunk // max(1, result.size) for size in least), default=0)
-    exchange = target.exchange_fixed_cycles + ceil_div(moved, target.exchange_bytes_per_cycle) if far else 0
+    moved = [size * chunk // max(1, result.size) for size in least]
+    moved += [min(chunk, held[var].array.size) * dtype_of(var.type.format).itemsize for var in masks]
+    bytes_in = ceil_div(max(moved, default=0), target.exchange_bytes_per_cycle)
+    exchange = target.exchange_fixed_cycles + bytes_in if moved else 0
     return target.sync_cycles + exchange + _compute(target, equation, chunk)
 
 

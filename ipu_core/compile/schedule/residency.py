@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ipu_core.chip.target import Target
+from ipu_core.compile.constants import Held, held_constants
 from ipu_core.compile.labels import value_names
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import RemoteBuffer, check_remote_memory
@@ -56,7 +57,11 @@ def residency(block: Block, target: Target) -> Residency:
     its load to its last use.
     """
     equations, found = equations_of(block), sorted(stays(block), key=lambda stay: stay.first)
-    sizes = [tile_bytes(target, stay.var.type) for stay in found]
+    held = held_constants(block)
+    sizes = [
+        tile_bytes(target, stay.var.type) if stay.var not in held else _constant_bytes(target, held[stay.var], stay.var)
+        for stay in found
+    ]
     # `during` counts operands beside the result of their last reader, `after` no longer.
     during, after = (
         occupancy([(stay.first + 1, stay.last + more) for stay in found], sizes, len(equations) + 1) for more in (1, 0)
@@ -68,6 +73,11 @@ def residency(block: Block, target: Target) -> Residency:
     peak = Peak(int(after[place]), equations[place - 1] if place else None, there)
     room = target.tile_memory - during[1:]
     return Residency(peak, {equation.number: left for equation, left in zip(equations, room.tolist(), strict=True)})
+
+
+def _constant_bytes(target: Target, held: Held, var: Var) -> int:
+    """Bytes of a constant on the fullest tile; 0 where an equal one is there already."""
+    return tile_bytes(target, held.type) if held.first is var else 0
 
 
 @lru_cache(maxsize=256)
@@ -102,7 +112,8 @@ def check_room(block: Block, target: Target) -> None:
     peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:
         return
-    there = {var: tile_bytes(target, var.type) for var in peak.values}
+    there, held = {var: tile_bytes(target, var.type) for var in peak.values}, held_constants(block)
+    there |= {var: _constant_bytes(target, held[var], var) for var in block.constants}
     constants = sum(there[var] for var in block.constants)
     kept = sum(there.get(var, 0) for var in block.inputs[: block.carried])
     shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}

@@ -122,7 +122,7 @@ def _check_carried(block: Block) -> None:
             raise ValueError(f"the new value of {old} has shape {new.type.shape}, the old {old.type.shape}")
 
 
-def accumulated_over(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> Any:
+def accumulated_over(body: Callable[[Any], Any], fed: Any, like: Any, count: int, reads: Any = ()) -> Any:
     """Totals after several iterations of a function of them, from zeros: what is traced until then becomes a loop.
 
     Args:
@@ -130,13 +130,14 @@ def accumulated_over(body: Callable[[Any], Any], fed: Any, like: Any, count: int
         fed: inputs of the traced function, which become parts: those of the Block hold `count` of them.
         like: arrays or values of the totals' shapes, nested as they are.
         count: how many iterations.
+        reads: values that every iteration reads whole, by which the trace is known where nothing is fed.
 
     Raises:
         ValueError: there is a loop already, or a total becomes a number.
     """
     leaves, tree = flatten(like)
     inputs = [x for x in flatten(fed)[0] if isinstance(x, Traced)]
-    builder = builder_of(inputs)
+    builder = builder_of([*inputs, *flatten(reads)[0]])
     if builder is None:
         raise ValueError("iterations are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]

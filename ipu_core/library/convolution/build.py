@@ -148,6 +148,7 @@ class _ConvolutionBuilder(NamedTuple):
                 "accumulation": self.plan.accumulation,
                 "convolution": self.plan.convolution,
                 "place": self._place(block, first),
+                "steps": tuple(segment.step for segment in block),
                 "span": span,
                 "terms": part[1] - part[0],
                 "stochastic": self.stochastic,
@@ -241,23 +242,10 @@ class _ConvolutionBuilder(NamedTuple):
 
 
 def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> Iterator[tuple[Segment, ...]]:
-    """Blocks of one shape: whole ones and short last ones of every axis, or the same of one piece in time of each.
-
-    Pieces do not follow each other as whole blocks do, so each stands alone where an axis has several.
-    """
+    """Blocks of one shape: whole ones and short last ones of every axis, or the same of one piece in time of each."""
     return itertools.product(
-        *(_runs(axis, piece) for axis, piece in zip(axes, pieces or (0,) * len(axes), strict=True))
+        *(axis.segments(piece) for axis, piece in zip(axes, pieces or (0,) * len(axes), strict=True))
     )
-
-
-def _runs(axis: Blocks, piece: int) -> Iterator[Segment]:
-    for segment in axis.segments(piece):
-        if axis.turns == 1:
-            yield segment
-            continue
-        # a vertex for each block: pieces of neighbouring blocks have the rest of the blocks between them
-        for i in range(segment.runs):
-            yield segment._replace(first=segment.first + i, runs=1, start=segment.start + i * segment.step)
 
 
 def _field(tensor: Tensor, block: tuple[Segment, ...], axes: Sequence[int | None], vertex_axes: int = 5) -> Tensor:

@@ -3,6 +3,7 @@
 Vertex axes are the result's five axes (see `ipu_core.placement.convolution.sizes`); a field's own axes follow.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from ipu_core.chip import tile, tile_convolution, tile_random
 from ipu_core.chip.target import Target
+from ipu_core.chip.tile import Bound
 from ipu_core.graph.codelet import Input, Output, Param
 from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import fold_axis
@@ -45,21 +47,34 @@ class _Chains(Rounded):
     accumulation: Any = Param()
     convolution: Any = Param()
     place: Any = Param()
+    steps: Any = Param()
     span: Any = Param(())
     terms: Any = Param(0)
     operation_name: ClassVar[str]
     into: ClassVar[tuple[Axes, Axes]]
 
     def prepare(self) -> None:
-        """Folds the blocks into one call."""
-        x, other = fold(self.x, self.into[0]), fold(self.other, self.into[1])
-        out = self._in_order(fold(self.out, (-5, -4, -3, -2, -1)))
+        """Folds the blocks into one call; of pieces of blocks, which have others between them, into one for each."""
         order: Accumulation = self.accumulation
-        place: BlockPlace = self.place
         if self.draws is not None and order.accumulate == FLOAT16:
             raise NotImplementedError("a convolution that accumulates in float16 draws no bits of the tiles' own")
-        self._kernel = tile_convolution.convolution_part(
-            self.operation_name, x, other, out, order, place, self.span or None,
+        axes = list(zip(self.out.shape[:5], self.steps, self.out.shape[5:], strict=True))
+        each = [[slice(i, i + 1) for i in range(n)] if step != length else [slice(0, n)] for n, step, length in axes]
+        self._kernels = [self._kernel(blocks) for blocks in itertools.product(*each)]
+
+    def _kernel(self, blocks: tuple[slice, ...]) -> Bound:
+        """The call of some of the blocks, which follow each other along every axis."""
+        x, other = fold(self.x[blocks], self.into[0]), fold(self.other[blocks], self.into[1])
+        out = self._in_order(fold(self.out[blocks], (-5, -4, -3, -2, -1)))
+        lies: BlockPlace = self.place
+        start = [run.start * step for run, step in zip(blocks, self.steps, strict=True)]
+        place = lies._replace(
+            row=lies.row + start[0] * lies.outer + start[1] * lies.inner + start[2],
+            batch=lies.batch + start[3],
+            column=lies.column + start[4],
+        )
+        return tile_convolution.convolution_part(
+            self.operation_name, x, other, out, self.accumulation, place, self.span or None,
             self.rounding if self.draws is None else NEAREST_EVEN, self.control,
         )  # fmt: skip
 
@@ -67,8 +82,9 @@ class _Chains(Rounded):
         return out
 
     def compute(self) -> None:
-        """Runs the kernel."""
-        self._kernel(self.key)
+        """Runs the kernels."""
+        for kernel in self._kernels:
+            kernel(self.key)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

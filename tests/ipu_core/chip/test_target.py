@@ -37,6 +37,68 @@ def test_memory_of_the_chips() -> None:
     assert Target().memory == 897 * 2**20
 
 
+RATES = [  # bytes per second each way: what the port can do, what the machine gives, and of its streaming memory
+    ("gc2", 64e9 / 2, 64e9 / 2 / 2, 16e9, "16 GB/s each way, its machine's share"),  # two chips share an x16
+    ("gc200", 64e9 / 2, 100e9 / 8 / 4, 20e9 / 4, "3.125 GB/s each way, its machine's share"),
+    ("bow", 64e9 / 2, 100e9 / 8 / 4, 20e9 / 4, "3.125 GB/s each way, its machine's share"),
+    ("c600", 64e9 / 2, 64e9 / 2, 32e9, "32 GB/s each way, all that the chip's port can do"),
+]
+
+
+@pytest.mark.parametrize(("name", "port", "share", "streaming", "words"), RATES)
+def test_rates_are_each_way_and_the_smaller_counts(
+    name: str, port: float, share: float, streaming: float, words: str
+) -> None:
+    target = Target(name)
+    assert (target.host_port, target.host_share, target.streaming_share) == (port, share, streaming)
+    assert target.host_bandwidth == min(port, share)
+    assert target.streaming_bandwidth == min(port, streaming)
+    assert target.host_rate == words
+    assert target.link_bandwidth == (0 if name == "c600" else 320e9 / 2)
+
+
+def test_whichever_of_port_and_share_is_smaller_counts_and_is_named() -> None:
+    narrow = Target("gc200", host_port=1e9)
+    assert (narrow.host_bandwidth, narrow.streaming_bandwidth) == (1e9, 1e9)
+    assert narrow.host_rate == "1 GB/s each way, all that the chip's port can do"
+    assert narrow.streaming_rate == "1 GB/s, all that the chip's port can do"
+    wide = Target("gc200", host_share=12.5e9, streaming_share=64e9)
+    assert wide.host_rate == "12.5 GB/s each way, its machine's share"
+    assert (wide.streaming_bandwidth, wide.streaming_rate) == (32e9, "32 GB/s, all that the chip's port can do")
+    with pytest.raises(TypeError, match="no figure 'host_bandwidth' any more"):
+        dataclasses.replace(wide, host_bandwidth=1e9)
+
+
+def test_streaming_memory_is_what_systems_have_and_more_by_keyword() -> None:
+    assert [Target(name).streaming_memory for name in ("gc2", "gc200", "bow", "c600")] == [0, 32 * 10**9, 32 * 10**9, 0]
+    assert Target("bow", streaming_memory=64_000_000_000).streaming_memory == 64e9
+
+
+def test_clocks() -> None:
+    assert [Target(name).clock for name in ("gc2", "gc200", "bow", "c600")] == [1.6e9, 1.325e9, 1.85e9, 1.486e9]
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "operands", "petaflops", "digits"),
+    [  # peaks of whole systems by their data sheets, to the last digit
+        ("gc200", 128, "float16", 31.955, 3),
+        ("gc200", 128, "float32", 7.989, 3),
+        ("bow", 256, "float16", 89.23, 2),
+        ("bow", 256, "float32", 22.31, 2),
+    ],
+)
+def test_clocks_give_the_peaks_of_systems(name: str, chips: int, operands: str, petaflops: float, digits: int) -> None:
+    assert round(chips * Target(name).peak_flops(operands, operands) / 1e15, digits) == petaflops
+
+
+def test_a_chip_may_have_fewer_tiles_than_it_has_and_all_of_them() -> None:
+    for name in ("gc2", "gc200", "bow", "c600"):
+        most = Target(name).tiles
+        assert Target(name, tiles=most).tiles == most
+        with pytest.raises(ValueError, match=f"all of a {name}, not {most + 1:,}"):
+            Target(name, tiles=most + 1)
+
+
 def test_missing_figures_are_refused() -> None:
     with pytest.raises(UnsupportedByTarget, match="c600 has no figure for float32 x float32"):
         Target("c600").peak_flops("float32", "float32")
@@ -63,7 +125,17 @@ def test_bad_targets_name_the_valid_ones() -> None:
         ({"clock": float("nan")}, ValueError, "clock must be positive, not nan"),
         ({"exchange_bytes_per_cycle": 0}, ValueError, "exchange_bytes_per_cycle must be positive, not 0"),
         ({"sync_cycles": -1}, ValueError, "sync_cycles must be 0 or positive, not -1"),
-        ({"tiles": 10**9}, ValueError, "tiles must be at most 1,048,576, not 1000000000"),
+        (
+            {"tiles": 2944},
+            ValueError,
+            "at most 1,472, all of a gc200, not 2,944: more are several chips, a System, which",
+        ),
+        ({"tiles": 10**9}, ValueError, "tiles must be at most 1,472, all of a gc200, not 1,000,000,000"),
+        ({"host_port": 0}, ValueError, "host_port must be positive, not 0"),
+        ({"host_share": "half"}, TypeError, "host_share must be a number, not 'half'"),
+        ({"streaming_share": -1.0}, ValueError, "streaming_share must be positive, not -1.0"),
+        ({"host_bandwidth": 64e9}, TypeError, "no figure 'host_bandwidth' any more, but host_port .* and host_share"),
+        ({"streaming_bandwidth": 2e10}, TypeError, "no figure 'streaming_bandwidth' any more, but streaming_share .*"),
         ({"tiles_per_supertile": 3}, ValueError, "tiles_per_supertile must be 1 or 2, not 3"),
         ({"macs": 3}, TypeError, "macs must be"),
         ({"macs": (("float16", "float16", 0),)}, TypeError, "macs must be"),

@@ -63,7 +63,7 @@ def test_help_is_there_and_nothing_else_happens(words: list[str], capfd: pytest.
 
 def test_no_command_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code() == 2
-    assert "study|sweep|train|profile|blame|reproduce|packing|demo" in capfd.readouterr().err
+    assert "study|sweep|train|profile|blame|reproduce|figures|packing|demo" in capfd.readouterr().err
 
 
 def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:

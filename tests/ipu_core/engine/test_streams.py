@@ -1,5 +1,6 @@
 """Data that come and go while a program runs: streams, remote buffers, transfers beside programs."""
 
+import math
 import pickle
 
 import numpy as np
@@ -44,9 +45,53 @@ def test_streams_both_ways() -> None:
     engine.connect(down, lambda: np.zeros(7))
     with pytest.raises(ValueError, match=r"shape \(1000,\), not \(7,\)"):
         engine.run()
-    step = engine.profile().steps[0]
-    assert step.account.exchange_cycles == 100 + 2000 // 4  # slower than 2000 bytes over PCIe
-    assert step.kind == "stream"
+    down_step, up_step = engine.profile().steps
+    for step in (down_step, up_step):
+        assert step.account.exchange_cycles == 2000 * 1.325e9 / 3.125e9 == 848  # a quarter of 100 Gb/s each way
+        assert step.kind == "stream"
+    time = 2 * (848 + 90) / 1.325e3
+    assert (
+        f"host: 2,000 bytes from it and 2,000 to it, {time:.2f} us at 3.125 GB/s each way, its machine's share, sync "
+        "included" in str(engine.profile())
+    )
+    assert "streaming memory: " not in str(engine.profile())
+
+
+@pytest.mark.parametrize(
+    ("figures", "cycles", "words"),
+    [
+        ({}, 848, "3.125 GB/s each way, its machine's share"),
+        ({"host_share": 64e9}, 100 + 2000 // 4, "32 GB/s each way, all that the chip's port can do"),  # the exchange
+        ({"host_port": 1e9}, 2650, "1 GB/s each way, all that the chip's port can do"),
+    ],
+)
+def test_a_stream_takes_the_smaller_of_port_and_share(figures: dict[str, float], cycles: int, words: str) -> None:
+    graph = Graph(Target("gc200", **figures))
+    x = on_tile_0(graph, "float16", (1000,), "x")
+    profile = Engine(graph, StreamCopy(DataStream("down", "float16", (1000,)), x)).profile()
+    assert profile.steps[0].account.exchange_cycles == cycles
+    assert f" us at {words}, sync included" in str(profile)
+    assert "host: " not in str(Engine(graph, Copy(x, on_tile_0(graph, "float16", (1000,), "y"))).profile())
+
+
+@pytest.mark.parametrize(
+    ("chip", "figures", "rate", "words"),
+    [
+        ("gc200", {}, 5e9, "5 GB/s, its machine's share"),
+        ("bow", {"host_port": 2e9}, 2e9, "2 GB/s, all that the chip's port can do"),
+        ("gc2", {}, 16e9, "16 GB/s, its machine's share"),
+        ("c600", {}, 32e9, "32 GB/s, all that the chip's port can do"),
+    ],
+)
+def test_a_transfer_takes_the_smaller_of_port_and_share(
+    chip: str, figures: dict[str, float], rate: float, words: str
+) -> None:
+    target = Target(chip, **figures)
+    graph = Graph(target)
+    x = map_array(graph, graph.add_variable("float32", (100_000,), "x"))
+    (step,) = (profile := Engine(graph, RemoteStore(x, RemoteBuffer("far", "float32", (100_000,)))).profile()).steps
+    assert step.account.exchange_cycles == math.ceil(400_000 * target.clock / rate)
+    assert f" us at {words}, 90 cycles of sync included" in str(profile)
 
 
 def test_remote_buffers() -> None:
@@ -71,23 +116,23 @@ def test_remote_buffers() -> None:
 def test_remote_buffers_beyond_streaming_memory_are_refused() -> None:
     graph = Graph()
     x = on_tile_0(graph, "float32", (1000,), "x")
-    small, large = RemoteBuffer("small", "float32", (1000,)), RemoteBuffer("large", "float32", (1000,), 32_650_000)
+    small, large = RemoteBuffer("small", "float32", (1000,)), RemoteBuffer("large", "float32", (1000,), 8_000_000)
     Engine(graph, RemoteStore(x, large, 7))
     program = Sequence(RemoteLoad(large, x, 7), RemoteStore(x, large, 8), RemoteStore(x, small))
-    words = (
-        "need 130,600,004,000 bytes of 130,600,000,000 of streaming memory; the largest: large 130,600,000,000, small"
-    )
+    words = "need 32,000,004,000 bytes of 32,000,000,000 of streaming memory; the largest: large 32,000,000,000, small"
     with pytest.raises(OutOfStreamingMemory, match=words) as caught:
         Engine(graph, program)
-    assert pickle.loads(pickle.dumps(caught.value)).buffers == [("large", 130_600_000_000), ("small", 4000)]
+    assert pickle.loads(pickle.dumps(caught.value)).buffers == [("large", 32_000_000_000), ("small", 4000)]
     memory = Engine(graph, program, allow_out_of_memory=True).memory
-    assert (memory.remote, memory.remote_available) == (130_600_004_000, 130_600_000_000)
-    assert memory.unstreamed[0] == memory.peak[0] + 130_600_004_000
+    assert (memory.remote, memory.remote_available) == (32_000_004_000, 32_000_000_000)
+    assert memory.unstreamed[0] == memory.peak[0] + 32_000_004_000
+    most = Graph(Target("gc200", streaming_memory=130_600_000_000))  # the largest sold
+    Engine(most, RemoteStore(on_tile_0(most, "float32", (1000,), "x"), large, 7))
     Engine(Graph(Target("gc2")), Sequence())  # whose streaming memory is the host's, without a figure
 
 
 def test_transfers_beside_programs_take_the_time_these_leave() -> None:
-    graph = Graph(Target("gc200", tiles=2, streaming_bandwidth=2e8))
+    graph = Graph(Target("gc200", tiles=2, streaming_share=2e8))
     a, b, c, d, e = (on_tile_0(graph, "float32", (500,), name) for name in "abcde")
     far = [RemoteBuffer(name, "float32", (500,)) for name in ("x", "y", "z")]
     copy, use = Copy(a, b, "work"), Copy(c, e, "use")
@@ -128,7 +173,7 @@ def test_transfers_beside_programs_take_the_time_these_leave() -> None:
 
 def test_a_tensor_lives_while_it_passes_beside_programs() -> None:
     """From when its load begins, not from where it stands; and until its store has ended."""
-    graph = Graph(Target("gc200", tiles=1, streaming_bandwidth=2e8))
+    graph = Graph(Target("gc200", tiles=1, streaming_share=2e8))
     a, b = (on_tile_0(graph, "float32", (500,), name) for name in "ab")
     c, d = (map_array(graph, graph.add_variable("float32", (500,), name, temporary=True)) for name in "cd")
     far = [RemoteBuffer(name, "float32", (500,)) for name in "xyz"]

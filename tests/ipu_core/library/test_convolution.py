@@ -24,20 +24,27 @@ W = np.random.default_rng(1).normal(size=(3, 2, 19, 2 * 18)).astype(np.float16)
 SIZES = Convolution("image", (2, 4, 6, 2, 18), (3, 2, 19), (1, 1), (1, 1), "float16")
 
 
-def built(order: Accumulation, place: ConvPlacement, *, stochastic: bool = False) -> Any:
+def built(order: Accumulation, place: ConvPlacement, sizes: Convolution = SIZES, *, stochastic: bool = False) -> Any:
     """The result of a convolution on tiles."""
+    n, *count, groups, outputs = sizes.result
+    kernel, channels = sizes.inner[:2], sizes.inner[2]
+    drawn = (n, *np.add(count, kernel) - 1, groups * channels), (*kernel, channels, groups * outputs)
+    arrays = (X, W) if sizes == SIZES else [np.random.default_rng(2).normal(size=s).astype(np.float16) for s in drawn]
     graph = Graph(GC200)
-    x, w = (add_array(graph, "float16", array.shape, name, temporary=False) for array, name in ((X, "x"), (W, "w")))
-    out = add_array(graph, order.out, (2, 4, 6, 36), "out", temporary=False)
-    windows = windows_of(x.reshape(2, 6, 7, 2, 19), (3, 2), (1, 1), (1, 1), (4, 6))
-    weight = w.reshape(3, 2, 19, 2, 18).transpose(0, 1, 3, 2, 4)
-    plan = plan_convolution(GC200, SIZES, order, place)
-    tensors = ConvolutionTensors(windows, weight, out.reshape(2, 4, 6, 2, 18))
+    x, w = (
+        add_array(graph, "float16", one.shape, name, temporary=False) for one, name in zip(arrays, "xw", strict=True)
+    )
+    out = add_array(graph, order.out, (n, *count, groups * outputs), "out", temporary=False)
+    split = x.reshape(*x.shape[:3], groups, channels)
+    windows = windows_of(split, kernel, (1, 1), (1, 1), (count[0], count[1]))
+    weight = w.reshape(*kernel, channels, groups, outputs).transpose(0, 1, 3, 2, 4)
+    plan = plan_convolution(GC200, sizes, order, place)
+    tensors = ConvolutionTensors(windows, weight, out.reshape(sizes.result))
     programs = convolve(graph, tensors, plan, stochastic=stochastic, operation=3)
     engine = Engine(graph, Sequence(*programs))
     engine.set_key(5)
-    engine.write(x, X)
-    engine.write(w, W)
+    engine.write(x, arrays[0])
+    engine.write(w, arrays[1])
     engine.run()
     return engine.read(out)
 
@@ -134,6 +141,17 @@ def test_pieces_and_parts_in_turns_keep_the_bits(serial: Any, stochastic: bool) 
     for turns in (1, 2, 3):
         place = ConvPlacement((1, 2, 2, 1, 1), 2, serial, turns)
         np.testing.assert_array_equal(built(order, place, stochastic=stochastic), plain)
+
+
+@pytest.mark.parametrize("axis", range(5))
+def test_pieces_of_blocks_side_by_side_draw_the_bits_of_their_own_places(axis: int) -> None:
+    # Pieces of neighbouring blocks have the rest of the blocks between them: along every axis of the result.
+    sizes = Convolution("image", (4, 4, 6, 4, 128), (3, 2, 8), (1, 1), (1, 1), "float16")
+    order = Accumulation(16, 1, None, ("float16", "float16"))
+    plain = built(order, ConvPlacement((1, 1, 1, 1, 1), 1), sizes, stochastic=True)
+    serial: Any = tuple(2 if number == axis else 1 for number in range(5))
+    found = built(order, ConvPlacement((2, 2, 2, 2, 2), 1, serial), sizes, stochastic=True)
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_other_sizes_and_targets_are_refused() -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from ipu_core import report
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
-from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
+from ipu_core.graph import Codelet, Copy, DataStream, Execute, Graph, Input, Output, Repeat, Sequence, StreamCopy
 from ipu_core.report.operations import Operation, ratio, read_data, side_by_side, step_names
 from tests.examples import first
 from tests.ipu_core.browser import check_page
@@ -52,6 +53,19 @@ def test_tables() -> None:
         "gathered operands",
     ):
         assert expected in printed
+
+
+def test_what_passes_to_and_from_the_host_is_said_with_its_rate() -> None:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=200)
+    graph = Graph(Target("gc200", tiles=6, host_share=2e9))
+    x = graph.add_variable("float16", (4, 10), "x")
+    graph.map_intervals(x, [0, 10, 20, 30], [0, 1, 2, 3])
+    seen = Engine(graph, StreamCopy(DataStream("down", "float16", (4, 10)), x)).profile()
+    words = "80 bytes from it and 0 to it, 0.15 us at 2 GB/s each way, its machine's share, sync included"
+    report.show(seen, console)
+    assert words in console.file.getvalue()
+    assert f"<td>host</td><td>{escape(words)}</td>" in report.to_html(seen)
+    assert "<td>host</td>" not in report.to_html(profile())
 
 
 def test_comparison() -> None:

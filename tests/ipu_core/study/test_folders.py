@@ -192,7 +192,7 @@ def test_equal_numbers_are_the_same_study_however_they_are_written(tmp_path: Pat
 
 def test_several_places_are_said_and_their_figures_kept_apart(tmp_path: Path, study: Study) -> None:
     run(steps=60, seeds=1, engine="tiles", target=SMALL, folder=tmp_path)
-    fast = Target("gc200", tiles=16, clock=2 * SMALL.clock)
+    fast = Target("gc200", tiles=16, clock=2 * SMALL.clock, host_share=2 * SMALL.host_share)
     made = run(steps=60, engine="tiles", target=fast, folder=tmp_path)
     row = dict(zip(made.table().columns, made.table().rows[0], strict=True))
     assert "us/step" not in row  # each seed has its own

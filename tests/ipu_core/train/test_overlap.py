@@ -26,7 +26,7 @@ SIZE = Size(width=32, layers=1, heads=2, context=32)
 LM = Settings(model="lm", **{**USUAL["lm"], "batch": 4}, language_model=SIZE)
 TASK, DIGITS = models.load(LM), models.load(Settings())
 STEPS = 12
-SLOW = Target("gc200", streaming_bandwidth=1e9)  # so that transfers take longer than the tiles
+SLOW = Target("gc200", streaming_share=1e9)  # so that transfers take longer than the tiles
 
 
 def loop(settings: Settings, precision: Precision | str, optimizer: Optimizer | None = None, **more: Any) -> TrainLoop:

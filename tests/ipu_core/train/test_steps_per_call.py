@@ -4,6 +4,7 @@ import copy
 import itertools
 import signal
 from collections import Counter
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -128,13 +129,13 @@ def check_call(made: Any, steps: list[Profile]) -> None:
     words = (
         f"a call of 4 {{}}: {call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged; "
     )
-    words += f"{call.from_host:,} bytes from the host and {call.to_host:,} to it"
+    words += f"{call.from_host:,} bytes from the host and {call.to_host:,} to it, at {call.target.host_rate}"
     assert words.format("steps") in str(made)
     assert words.format("runs") in str(profile(made))
     assert ", one of 4 runs in a call: " in str(profile(made))
     assert " tiles, 4 runs: " in str(call)
     page = report.to_html(profile(made))
-    assert "<td>a call of 4 runs</td><td>" + words.partition(": ")[2] in page
+    assert "<td>a call of 4 runs</td><td>" + escape(words.partition(": ")[2]) in page
     assert "<td>runs</td><td>4</td>" in report.to_html(call)
     data = profile(made).to_json()
     assert (data["runs"], data["call"]["runs"], data["call"]["cycles"]) == (1, 4, call.cycles)

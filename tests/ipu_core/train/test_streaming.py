@@ -102,7 +102,7 @@ def test_always_live_memory_falls_by_exactly_the_moments(precision: Precision) -
 
 
 def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
-    target = Target("gc200", tiles=24, streaming_bandwidth=5e7)  # slower than the exchange, even for a bias
+    target = Target("gc200", tiles=24, streaming_share=5e7)  # slower than the exchange, even for a bias
     far, near = (loop(each, target=target, reorder=False) for each in (BERT, BERT.changed(streamed=False)))
     sizes = {f"state.{name}": array.nbytes for name, array in far.arrays().items() if "moment" in name}
     for step in transfers(far):
@@ -112,8 +112,8 @@ def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
     assert profile(far).cycles - profile(near).cycles == profile(far).streaming_cycles
     assert profile(far).loaded == profile(far).stored == sum(sizes.values())
     text = str(profile(far))
-    assert f"streaming memory: {sum(sizes.values()):,} of 130,600,000,000 bytes\ntransfers: 16, " in text
-    assert "us at 0.05 GB/s, 1,440 cycles of sync included\n" in text
+    assert f"streaming memory: {sum(sizes.values()):,} of 32,000,000,000 bytes\ntransfers: 16, " in text
+    assert "us at 0.05 GB/s, its machine's share, 1,440 cycles of sync included\n" in text
     assert f"fullest tile without: {int(profile(far).memory.unstreamed.max()):,} bytes if all" in text
     assert "streaming memory" not in str(profile(near))
     assert "<td>transfers</td><td>16, " in to_html(profile(far))
@@ -280,7 +280,7 @@ def test_with_overlap_neighbours_are_updated_at_once_that_need_no_more_than_the_
 
 @pytest.mark.parametrize(("rate", "bound"), [(20e9, "compute"), (5e7, "transfers")])
 def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(rate: float, bound: str) -> None:
-    target = Target("gc200", tiles=24, streaming_bandwidth=rate)
+    target = Target("gc200", tiles=24, streaming_share=rate)
     over = loop(target=target, overlap=True)
     transfers = profile(over).streaming_cycles
     both = {"compute": profile(over).cycles + profile(over).hidden_cycles - transfers, "transfers": transfers}

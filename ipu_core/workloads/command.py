@@ -1,0 +1,133 @@
+"""What `python -m ipu_core profile` prints of a workload: modelled beside measured, then the account."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ipu_core.chip.energy import UNVALIDATED_POWER
+from ipu_core.report.html import to_html
+from ipu_core.report.operations import by_operation, to_data
+from ipu_core.report.trace import to_chrome
+from ipu_core.study.files import check_writable
+from ipu_core.train.table import Table
+from ipu_core.workloads.catalogue import workload
+from ipu_core.workloads.stage_account import StageAccount, account
+
+FILES = ("profile.json", "profile.html", "trace.json")
+
+
+def profile(
+    name: str, stage: int | None = None, *, micro_batch: int | None = None, micro_batches: int | None = None,
+    target: str | None = None, precision: str | None = None, recompute: str | None = None, as_json: bool = False,
+    folder: Path | None = None,
+) -> None:  # fmt: skip
+    """Prints the account of a workload's stage beside what was measured.
+
+    Args:
+        name: of the workload.
+        stage: its number, from 1; None: the slowest published.
+        micro_batch: rows; None, here and below: as published.
+        micro_batches: of an update.
+        target: the chip.
+        precision: its name.
+        recompute: "layers" or "none".
+        as_json: as one JSON object with fixed names.
+        folder: where to write profile.json, profile.html and trace.json; None: nowhere.
+
+    Raises:
+        ValueError: a name, stage or setting that there is not, or a folder that cannot be written.
+    """
+    if folder is not None:
+        check_writable(folder, FILES)
+    meant = workload(name, micro_batch=micro_batch, target=target)
+    made = account(meant, stage, precision=precision, micro_batches=micro_batches, recompute=recompute)
+    print(json.dumps(made.to_json()) if as_json else words(made))
+    if folder is not None:
+        title = f"{made.workload.title}, {made.stage.name}, {made.target.name}"
+        texts = (
+            json.dumps(to_data(made.profile, made.names)),
+            to_html(made.profile, title, made.names),
+            json.dumps(to_chrome(made.profile)),
+        )
+        for file, text in zip(FILES, texts, strict=True):
+            (folder / file).write_text(text, encoding="utf-8")
+
+
+def words(made: StageAccount) -> str:
+    """The account in words and tables."""
+    work, stage = made.workload, made.stage
+    number = work.stages.index(stage) + 1
+    of = f", stage {number} of {len(work.stages)} that are known: {stage.name}" if work.pipeline > 1 else ""
+    trained = f"{work.micro_batches} micro-batches an update, {work.pipeline} chips a replica, recomputation: "
+    settings = "nothing is trained" if work.optimizer is None else f"{trained}{work.recompute}"
+    lines = [
+        f"{work.title}, {work.size}{of}",
+        f"{made.target.name}, {work.precision}; {settings}",
+        *(f"  {source}" for source in work.sources),
+        "",
+        _beside(made),
+        "",
+        str(_times(made)),
+        "",
+        _memory(made),
+        _energy(made),
+        "",
+        str(_operations(made)),
+        f"planned in {made.planned_in:.1f} s",
+    ]
+    return "\n".join(lines)
+
+
+def _beside(made: StageAccount) -> str:
+    modelled = f"modelled {made.cycles_per_micro_batch / 1e6:,.2f} M cycles a micro-batch"
+    if made.measured is None or made.ratio is None:
+        return f"{modelled}; nothing is measured of this stage, chip and micro-batch"
+    low, high = made.measured.cycles
+    measured = f"{low / 1e6:,.2f}" if low == high else f"{low / 1e6:,.2f} to {high / 1e6:,.2f}"
+    least, most = made.ratio
+    ratio = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+    return f"{modelled}, measured {measured} M, ratio {ratio}\n  measured: {made.measured.source}"
+
+
+def _times(made: StageAccount) -> Table:
+    work, target = made.workload, made.target
+    rounds = work.micro_batches + work.pipeline - 1
+    rows = [("micro-batch, on the tiles", made.cycles_per_micro_batch - made.cycles_of_links)]
+    rows += [("micro-batch, links", made.cycles_of_links)] if made.cycles_of_links else []
+    rows += [("update", made.cycles_per_update)] if work.optimizer is not None else []
+    rows += [("host, of an update", made.cycles_of_host)]
+    cells = [(name, f"{cycles:,}", f"{1e3 * target.seconds(cycles):,.3f}") for name, cycles in rows]
+    if work.update_overhead:
+        cells.append(("fitted to the run, an update", "", f"{1e3 * work.update_overhead:,.3f}"))
+    whole = f"{rounds:,} micro-batches of time and the rest" if work.pipeline > 1 else "an update"
+    cells.append((whole, "", f"{1e3 * made.seconds_per_update:,.3f}"))
+    title = f"{made.samples_per_second:,.1f} samples a second of one replica"
+    return Table(title, ("", "cycles", "ms"), tuple(cells))
+
+
+def _memory(made: StageAccount) -> str:
+    memory = made.profile.memory
+    share = memory.peak_bytes / memory.available
+    fits = "" if share <= 1 else ": it does not fit"
+    parts = sorted(((size, name) for name, size in memory.categories.items() if size), reverse=True)
+    filled = ", ".join(f"{name} {size:,}" for size, name in parts)
+    largest = ", ".join(f"{name} {size:,}" for name, size in memory.largest)
+    return (
+        f"fullest tile: {memory.peak_bytes:,} of {memory.available:,} bytes, {share:.0%}{fits}; mean "
+        f"{memory.peak.mean():,.0f}\n  by: {filled}\n  largest variables: {largest}"
+    )
+
+
+def _energy(made: StageAccount) -> str:
+    chips = "" if made.workload.pipeline == 1 else f" of {made.workload.pipeline} chips, each"
+    found = made.modelled_energy.words(f"a sample{chips}", made.workload.pipeline / made.workload.samples)
+    why = UNVALIDATED_POWER.get(made.target.name)
+    return found if why is None else f"{found}\n  {why}"
+
+
+def _operations(made: StageAccount) -> Table:
+    whole = made.profile.cycles
+    found = sorted(by_operation(made.profile, made.names), key=lambda each: -each.cycles)
+    rows = [(one.role, one.operation, f"{one.steps:,}", f"{100 * one.cycles / whole:.1f} %") for one in found[:16]]
+    return Table("Of an update, the largest", ("role", "operation", "steps", "share"), tuple(rows))
