@@ -186,7 +186,7 @@ def test_a_step_of_a_profile_says_of_which_equation_it_is_or_what_it_is_for(opti
     made = loop(**options)
     assert made.profile is not None
     names = {equation.name for equation in equations_of(made.block)}
-    said = [step.name.partition(":")[0] for step in made.profile.steps]
+    said = [step.name.partition(":")[0].removeprefix("undefine ") for step in made.profile.steps]
     others = {name for name in said if name.removeprefix("stream result ") not in names}
     assert {name for name in others if not GENERIC.fullmatch(name)} == set()
     assert {"stream feed batch.0", "stream feed lr"} <= others

@@ -77,8 +77,11 @@ def test_less_lives_on_the_tiles_and_in_the_buffers_of_whole_arrays() -> None:
         for engine in ("tiles", "direct")
     )
     memories = [made.profile.memory for made in (traced, ordered) if made.profile is not None]
-    assert memories[1].peak_bytes < memories[0].peak_bytes
-    assert memories[1].always_bytes == memories[0].always_bytes
+    # Vertices of equations that share a compute set have states of their own: what lives is fewer values.
+    of_values = [memory.peak_bytes - memory.categories["vertex state"] for memory in memories]
+    assert of_values[1] < of_values[0]
+    kept = [sum(int(v.sum()) for name, v in one.always.items() if name != "vertex state") for one in memories]
+    assert kept[0] == kept[1]
     assert direct._runner.executable.bytes < plain._runner.executable.bytes
     assert len(in_place(ordered.block)) == len(in_place(traced.block))
 

@@ -179,13 +179,13 @@ def test_a_model_that_just_fits_and_one_that_does_not() -> None:
     assert fits.engine.memory.peak.max() <= target.tile_memory
     assert fits.engine.memory.peak.max() > 0.95 * target.tile_memory
     with pytest.raises(OutOfTileMemory) as caught:
-        Machine.build(wide_mlp(960).block, target)
+        Machine.build(wide_mlp(1040).block, target)
     error = caught.value
     assert error.needed > error.available == 80_000
     assert error.categories["variables"] > 0
     assert "0.w" in [name for name, _ in error.variables]
     assert f"tile {error.tile} needs" in str(error)
-    anyway = Machine(lower(wide_mlp(960).block, plan(wide_mlp(960).block, target)), allow_out_of_memory=True)
+    anyway = Machine(lower(wide_mlp(1040).block, plan(wide_mlp(1040).block, target)), allow_out_of_memory=True)
     assert anyway.engine.memory.peak.max() > target.tile_memory
 
 
