@@ -53,11 +53,20 @@ class Traffic(NamedTuple):
         The busiest tile counts, by what it receives or by what it sends, whichever takes longer. Bytes that both tiles
         of a supertile receive arrive at the shared rate.
         """
+        busiest = int(self._busy(target).max(initial=0))
+        unit = target.exchange_bytes_per_cycle * target.exchange_bytes_per_cycle_shared
+        return target.exchange_fixed_cycles + ceil_div(busiest, unit) if busiest > 0 else 0
+
+    def mean_cycles(self, target: Target) -> float:
+        """Cycles in which the mean over all tiles receives or sends, whichever takes each of them longer."""
+        unit = target.exchange_bytes_per_cycle * target.exchange_bytes_per_cycle_shared
+        return float(self._busy(target).mean()) / unit
+
+    def _busy(self, target: Target) -> Ints:
+        """What each tile takes, in units of 1 / (bytes alone * bytes together) cycles: a division comes at the end."""
         alone, together = target.exchange_bytes_per_cycle, target.exchange_bytes_per_cycle_shared
-        # in units of 1 / (alone * together) cycles, so that one division, rounded up, comes at the end
-        arriving = (self.received - self.shared) * together + self.shared * alone
-        busiest = max(int(arriving.max(initial=0)), together * int(self.sent.max(initial=0)))
-        return target.exchange_fixed_cycles + ceil_div(busiest, alone * together) if busiest > 0 else 0
+        busy: Ints = np.maximum((self.received - self.shared) * together + self.shared * alone, self.sent * together)
+        return busy
 
 
 @lru_cache(maxsize=16)

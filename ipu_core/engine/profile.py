@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,25 @@ class Step:
         return float(self.account.compute.mean() / slowest) if slowest else 0.0
 
 
+class Split(NamedTuple):
+    """Cycles by what is done in them.
+
+    Attributes:
+        compute: a tile computes.
+        exchange: it receives or sends, the host and streaming memory included.
+        sync: it waits at a barrier, or for a tile that takes longer.
+    """
+
+    compute: float
+    exchange: float
+    sync: float
+
+    def words(self) -> str:
+        """As shares."""
+        whole = max(1.0, sum(self))
+        return ", ".join(f"{name} {100 * part / whole:.0f} %" for name, part in zip(self._fields, self, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
     """The account of one run of one program. ``print(profile)`` shows it; `ipu_core.report` renders it further.
@@ -108,6 +127,13 @@ class Profile:
     def sync_cycles(self) -> int:
         """Cycles of barriers."""
         return sum(step.count * step.account.sync_cycles for step in self.steps)
+
+    @cached_property
+    def mean_tile(self) -> Split:
+        """Cycles of one run as the mean tile spends them: what it waits for others is sync."""
+        compute = sum(step.count * float(step.account.compute.mean()) for step in self.steps)
+        exchange = sum(step.count * step.account.mean_exchange(self.target) for step in self.steps)
+        return Split(compute, exchange, self.cycles - compute - exchange)
 
     @property
     def seconds(self) -> float:
@@ -222,6 +248,7 @@ class Profile:
             "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
             **{name: getattr(self, name) for name in _TOTALS},
             "joules": list(self.joules),
+            "mean_tile": self.mean_tile._asdict(),
             "call": None if self.call is None else {name: getattr(self.call, name) for name in _TOTALS},
             "steps": [_step_json(step) for step in self.steps],
             "outline": [list(line) for line in self.outline],
@@ -321,6 +348,13 @@ def _memory(memory: MemoryAccount) -> list[str]:
         f"  by category: {parts}",
         f"  largest variables: {largest}",
     ]
+
+
+def energy_words(profile: Profile) -> str:
+    """Joules of one run, and of what they are made."""
+    (least, most), (low, high) = profile.joules, profile.target.power
+    amount = f"{least:.3g} J" if low == high else f"{least:.3g} to {most:.3g} J"
+    return f"{amount} at the {low:g}{'' if low == high else f' to {high:g}'} W of a chip's share of its machine"
 
 
 def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:

@@ -64,6 +64,12 @@ class StepAccount:
         """Bytes received by tiles."""
         return self.gather.total + self.scatter.total
 
+    def mean_exchange(self, target: Target) -> float:
+        """Cycles of exchange of the mean tile; through an interface that all share they are the interface's."""
+        if self.kind in ("stream", "remote"):
+            return float(self.exchange_cycles)
+        return self.gather.mean_cycles(target) + self.scatter.mean_cycles(target)
+
     @property
     def cycles(self) -> int:
         """All cycles of the step."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile, call_facts, host_facts, streaming_facts
+from ipu_core.engine.profile import Profile, call_facts, energy_words, host_facts, streaming_facts
 from ipu_core.report.operations import Names, Operation, Row, by_operation, ratio, to_data
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.report.trace import Span, spans
@@ -123,6 +123,8 @@ def _totals(profile: Profile) -> list[tuple[str, Any]]:
         ("compute", profile.compute_cycles),
         ("exchange", profile.exchange_cycles),
         ("sync", profile.sync_cycles),
+        ("of the mean tile", profile.mean_tile.words()),
+        ("energy", energy_words(profile)),
         ("bytes exchanged", profile.exchanged),
         *call_facts(profile).items(),
         *host_facts(profile).items(),

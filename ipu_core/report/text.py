@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step, call_facts, host_facts, streaming_facts
+from ipu_core.engine.profile import Profile, Step, call_facts, energy_words, host_facts, streaming_facts
 from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
@@ -56,6 +56,8 @@ def _summary(profile: Profile) -> Any:
     for name in ("compute", "exchange", "sync"):
         cycles = getattr(profile, f"{name}_cycles")
         table.add_row(f"  {name}", f"{cycles:,} ({cycles / max(1, profile.cycles):.0%})")
+    table.add_row("of the mean tile", profile.mean_tile.words())
+    table.add_row("energy", energy_words(profile))
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
     share = memory.peak_bytes / memory.available
     table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")

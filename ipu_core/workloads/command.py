@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ipu_core.chip.energy import UNVALIDATED_POWER
+from ipu_core.engine.profile import Split
 from ipu_core.report.html import to_html
 from ipu_core.report.operations import by_operation, to_data
 from ipu_core.report.trace import to_chrome
@@ -69,6 +70,7 @@ def words(made: StageAccount) -> str:
         _beside(made),
         "",
         str(_times(made)),
+        _split(made),
         "",
         _memory(made),
         _energy(made),
@@ -104,6 +106,12 @@ def _times(made: StageAccount) -> Table:
     cells.append((whole, "", f"{1e3 * made.seconds_per_update:,.3f}"))
     title = f"{made.samples_per_second:,.1f} samples a second of one replica"
     return Table(title, ("", "cycles", "ms"), tuple(cells))
+
+
+def _split(made: StageAccount) -> str:
+    profile = made.profile
+    slowest = Split(profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles)
+    return f"the mean tile: {profile.mean_tile.words()}; the slowest of every step: {slowest.words()}"
 
 
 def _memory(made: StageAccount) -> str:

@@ -48,3 +48,11 @@ def test_traffic_adds_up() -> None:
         assert [column.tolist() for column in total] == [[2, 4], [6, 8], [10, 12]]
     assert one.total == 3
     assert Traffic.none(2).cycles(Target()) == 0
+
+
+def test_the_mean_tile_takes_the_mean_of_what_each_tile_takes() -> None:
+    target = Target("gc200", tiles=4)
+    given = traffic([40, 0, 8, 0], [0, 80, 0, 0], [8, 0, 8, 0])
+    # 32 / 4 + 8 / 8 of what it receives; 80 / 4 of what it sends; 8 / 8; nothing: by hand
+    assert given.mean_cycles(target) == (9 + 20 + 1 + 0) / 4
+    assert given.cycles(target) == target.exchange_fixed_cycles + 20
