@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Unvalidated, __main__, nn, workloads
+from ipu_core import TrainLoop, Unvalidated, __main__, nn, workloads
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
@@ -18,6 +18,7 @@ from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.train.optim import Sgd
 from ipu_core.workloads import transformers
 from ipu_core.workloads.catalogue import WORKLOADS
+from ipu_core.workloads.counts import counted
 from ipu_core.workloads.published import Part, Stage, Workload
 from ipu_core.workloads.steps import block_of
 from lowprec import float32 as FLOAT32
@@ -231,3 +232,31 @@ def test_the_command_prints_modelled_beside_measured(capsys: pytest.CaptureFixtu
 def test_options_of_others_are_refused(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["profile", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_scan_within_micro_batches_counts_as_often_as_it_runs() -> None:
+    params = {
+        "input": np.ones((4, 16), np.float32), "hidden": np.ones((4, 16), np.float32), "bias": np.ones(16, np.float32)
+    }  # fmt: skip
+
+    def loss(params: Any, batch: Any) -> Any:
+        return nn.mean(nn.lstm(params, batch)[0])
+
+    counts = [
+        counted(TrainLoop(loss, params, np.ones((4, 5, 4), np.float32), optimizer=Sgd(0.1), precision="fp32.32",
+                          micro_batches=parts, engine="direct").block)
+        for parts in (1, 2)
+    ]  # fmt: skip
+    # The same rows, in one piece or in two.
+    assert counts[0]["float32"] == counts[1]["float32"] >= 3 * 5 * 4 * 2 * 4 * 16 * 0.6
+
+
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("target", ["gc200", "bow"])
+def test_resnet50_fits_at_the_micro_batch_that_ran(target: str) -> None:
+    made = workloads.account(workloads.resnet50(target=target))
+    memory = made.profile.memory
+    assert memory.peak_bytes <= memory.available
+    assert memory.peak_bytes < 1.3 * memory.peak.mean()
+    assert made.ratio is not None
+    assert made.ratio[0] < 1.5
