@@ -66,6 +66,8 @@ def segment_mean(x: Value, index: Value, count: int) -> Value:
 
     Sums and means are float32's, whatever the precision, as norms are: a sum of halves would end at 65,504.
     """
+    if isinstance(fmt := element_format(x), str):
+        raise TypeError(f"segment_mean takes floats, whose means it gives, not {fmt}")
     if not isinstance(x, Traced):
         array = as_array(x)
         wide = array if array.dtype == np.float64 else array.astype(np.float32)

@@ -22,6 +22,8 @@ from ipu_core.ir.trace.values import (
 from lowprec.types import Pair
 from lowprec.values.windows import Padding, checked_pair, other_axes, windows
 
+LOWEST = -3e38  # around an image of which maxima are taken: below any number of a format that training has
+
 
 def conv2d(
     x: Value,
@@ -121,8 +123,8 @@ def vector(name: str, value: Value, size: int) -> Value:
     return value
 
 
-def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None) -> Value:
-    """The largest of every window; NaN if there is one. Windows that would reach beyond the image are left out.
+def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None, padding: int | Pair = 0) -> Value:
+    """The largest of every window; NaN if there is one. Windows that would reach beyond image and padding are left out.
 
     The gradient goes to the largest element, in equal shares where several are.
 
@@ -130,11 +132,23 @@ def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = Non
         x: (n, h, w, channels).
         window: its size, one number or (vertical, horizontal).
         stride: distance of windows; None: their size.
+        padding: places around the image that count for nothing, at most half a window.
 
     Raises:
         TypeError: numbers that are no integers; masked elements.
-        ValueError: images without four axes, numbers below 1, windows larger than the image.
+        ValueError: images without four axes, numbers below 1, windows larger than the image with its padding, more
+            padding than half a window.
     """
+    around = checked_pair("padding", padding, 0, one=True)
+    if any(2 * p > size for p, size in zip(around, checked_pair("window", window, 1, one=True), strict=True)):
+        raise ValueError(f"padding is at most half a window, not {padding!r} for one of {window!r}")
+    if any(around):
+        high, wide = _size(x)
+        sides = ((0, 0), (around[0],) * 2, (around[1],) * 2, (0, 0))
+        low, ends = zip(*sides, strict=True)
+        # A choice by place, not a padded value: a border of zeros would be the largest beside negative numbers.
+        inside = np.pad(np.ones((1, high, wide, 1), np.float32), sides)
+        x = elementwise("select", inside, apply("pad", x, low=low, high=ends, interior=(0,) * 4), LOWEST)
     pooled, axes = _pooled(x, window, stride)
     return reduce_max(pooled, axes)
 

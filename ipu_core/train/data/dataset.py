@@ -198,7 +198,7 @@ def shuffled(n: int, size: int, seed: int) -> Callable[[int], npt.NDArray[np.int
 
     def rows(step: int) -> npt.NDArray[np.intp]:
         nonlocal latest
-        epoch, index = divmod(integer("step", step, 0), per_epoch)
+        epoch, index = divmod(integer("step", step, 0, 2**63 - 1), per_epoch)
         # Kept: every step of an epoch would draw the same permutation again.
         if latest[0] != epoch:
             latest = (epoch, permutation(n, (seed, epoch)))

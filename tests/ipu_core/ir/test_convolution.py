@@ -179,3 +179,37 @@ def test_numbers_of_another_kind_are_named(call: Any, message: str, traced: bool
     x, w, _ = operands("plain", np.float32)
     with pytest.raises(TypeError, match=message):
         trace(call, x, w) if traced else call(x, w)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("window", "stride", "padding"), [(3, 2, 1), ((2, 3), (1, 2), (1, 0)), (2, None, 1)])
+def test_a_padded_maximum_is_of_what_the_window_covers_of_the_image(
+    window: Any, stride: Any, padding: Any, kind: Any
+) -> None:
+    x = -np.abs(np.random.default_rng(0).normal(size=(2, 5, 7, 3))).astype(kind)  # a border of zeros would be larger
+    high, wide = (window, window) if isinstance(window, int) else window
+    down, across = (high, wide) if stride is None else (stride, stride) if isinstance(stride, int) else stride
+    top, left = (padding, padding) if isinstance(padding, int) else padding
+    rows, columns = (5 + 2 * top - high) // down + 1, (7 + 2 * left - wide) // across + 1
+    wanted = np.zeros((2, rows, columns, 3), kind)
+    for i, j in np.ndindex(rows, columns):
+        here = (
+            slice(max(0, i * down - top), i * down - top + high),
+            slice(max(0, j * across - left), j * across - left + wide),
+        )
+        wanted[:, i, j] = x[:, here[0], here[1]].max(axis=(1, 2))
+    np.testing.assert_array_equal(nn.max_pool2d(x, window, stride, padding), wanted)
+
+    def total(x: Any, _: Any) -> Any:
+        return nn.reduce_sum(nn.max_pool2d(x, window, stride, padding))
+
+    _, gradient = value_and_grad(total)(x.astype(np.float64), 0)
+    # Each window gives 1 to its largest element, so all of it reaches the image.
+    assert float(gradient.sum()) == rows * columns * 2 * 3
+
+
+def test_a_border_wider_than_half_a_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="padding is at most half a window, not 2 for one of 3"):
+        nn.max_pool2d(np.ones((1, 4, 4, 1), np.float32), 3, 1, 2)
+    with pytest.raises(ValueError, match="padding must be at least 0"):
+        nn.max_pool2d(np.ones((1, 4, 4, 1), np.float32), 3, 1, -1)

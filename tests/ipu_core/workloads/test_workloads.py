@@ -91,7 +91,7 @@ def test_stages_give_the_gradients_of_the_whole_model(recompute: str, micro_batc
     handed.append(work.run(work.parts[1:3], params, handed[0], batch))
     back = _numeric_gradient(lambda x: work.run(work.parts[1:], params, x, batch), handed[0])
     behind = _numeric_gradient(lambda x: work.run(work.parts[3:], params, x, batch), handed[1])
-    ends = _of(params, "first"), {"dy0": back, "x1": handed[1]}, {}
+    ends: tuple[Any, Any, Any] = _of(params, "first"), {"dy0": back, "x1": handed[1]}, {}
     middle = _of(params, "second", "third"), {"x0": handed[0], "dy0": behind}, {"stashes": np.zeros((2, 3, 4))}
     for stage, (own, arrives, more) in zip(work.stages, (ends, middle), strict=True):
         state = {"params": own, "optimizer": Sgd(0.5).init(own), "arrives": arrives, **more}
