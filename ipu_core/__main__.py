@@ -3,6 +3,7 @@
 import argparse
 import codecs
 import contextlib
+import difflib
 import functools
 import io
 import sys
@@ -121,6 +122,11 @@ def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in known[1:])
             raise ValueError(f"--{others[0].replace('_', '-')} is not for a workload, which has {options}")
         return
+    known = isinstance(given.name, str) and (given.name in MODELS or is_own(given.name))
+    if given.name is not None and not known:
+        like = difflib.get_close_matches(given.name.replace("_", "-"), workloads.NAMES, 1)
+        if like:
+            raise ValueError(f"there is no model {given.name!r}: is it the workload {like[0]}?")
     if others := [name for name in said if name in OF_WORKLOADS]:
         there = ", ".join(workloads.NAMES)
         raise ValueError(f"--{others[0].replace('_', '-')} is for workloads, which are {there}")
@@ -221,7 +227,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, default=0, help="default 0")
     _training(train)
     _output(train, "results/train")
-    profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
+    profile = _command(
+        commands, "profile", _profile,
+        "plan and account one step of a model, or of a workload as it ran, beside what was measured: "
+        f"{', '.join(workloads.NAMES)}",
+    )  # fmt: skip
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=typed.folder, help="also write profile.json, profile.html and trace.json there")
     profile.add_argument(

@@ -35,7 +35,7 @@ PICOJOULES: Final[Mapping[str, float]] = {
 """Of a multiply-accumulate of a format, or of a byte that moves; exchange and links have no source and no row."""
 
 _ALSO: Final = ("exchange", "links")
-REST: Final = "all else: exchange and links without a figure, instructions, clocks, leakage, the machine's share"
+REST: Final = "all else"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Energy:
     Attributes:
         seconds: as modelled.
         watts: of the chip's share of its machine, least and most.
-        parts: picojoules by what counts say of it; the last is `REST`, of the least total. They add up to
-            `picojoules` exactly.
+        parts: picojoules by what counts say of it; the last is `REST`, of the least total: instructions, clocks,
+            leakage, the machine's share, what the table has no row for. They add up to `picojoules` exactly.
         picojoules: of the least total.
     """
 
@@ -67,7 +67,10 @@ class Energy:
         amount = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
         total = max(1, self.picojoules)
         shares = ", ".join(f"{name} {part / total:.0%}" for name, part in self.parts if part)
-        return f"energy: {amount} J {of} at {power} W; of the least, by counts: {shares}"
+        lacking = [name for name in _ALSO if name not in dict(self.parts)]
+        without = f"{' and '.join(lacking)} without a figure, " if lacking else ""
+        rest = f"{without}instructions, clocks, leakage, the machine's share"
+        return f"energy: {amount} J {of} at {power} W; of the least, by counts: {shares} ({rest})"
 
 
 def energy_of(

@@ -12,7 +12,7 @@ from ipu_core.chip.hardware_random import WorkerState
 from ipu_core.chip.target import Target
 from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered, lower
-from ipu_core.compile.planning import BlockPlan, plan
+from ipu_core.compile.planning import LEAST_ROOM, ROOM_ANYWAY, BlockPlan, plan
 from ipu_core.compile.schedule.residency import check_room
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
@@ -268,7 +268,8 @@ def planned(
     if not truth("allow_out_of_memory", allow_out_of_memory):
         check_room(block, target)
     traps = control is not None and bool(control.traps)
+    room = ROOM_ANYWAY if allow_out_of_memory else LEAST_ROOM
     return lower(
-        block, plan(block, target, accumulations, spare=spare), overlap=overlap, share=share, parallel=parallel,
+        block, plan(block, target, accumulations, spare=spare, share=room), overlap=overlap, share=share, parallel=parallel,
         traps=traps,
     )  # fmt: skip

@@ -24,6 +24,8 @@ from lowprec.checks import by_number, expect
 from lowprec.processor import in_default_state
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
+# Where a Block need not fit, smaller products hardly make it, and take hours to plan and years to run.
+ROOM_ANYWAY: Final = 8
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
@@ -119,6 +121,7 @@ def plan(
     placements: Mapping[int, Placement | ConvPlacement] | None = None,
     *,
     spare: int = 0,
+    share: int = LEAST_ROOM,
 ) -> BlockPlan:
     """Plans every product and sum of a typed Block.
 
@@ -130,6 +133,7 @@ def plan(
         placements: places by equation number; the others are searched for.
         spare: bytes of every tile that sums leave free beside what is kept for code: those that a plan without turned
             out to lack.
+        share: a sum may use one part in so many of a tile at least, whatever the values leave.
 
     Raises:
         TypeError: no Block, or no Target.
@@ -155,7 +159,7 @@ def plan(
         # A maximum is the same in every order: a stated one would only make digests differ.
         order = Accumulation() if number in maxima else given_order(equation, orders) or Accumulation()
         order = order_of(equation, order)
-        place, room = (placements or {}).get(number), _room(target, free[number] - spare)
+        place, room = (placements or {}).get(number), _room(target, free[number] - spare, share)
         if equation.op in CONVOLUTIONS:
             sums[number] = _plan_convolution(equation, target, order, place, room)
         else:
@@ -216,8 +220,8 @@ def _widest(equation: Equation) -> str:
     return max(names, key=lambda name: element_type(name)[1].itemsize)
 
 
-def _room(target: Target, free: int) -> int:
+def _room(target: Target, free: int, share: int) -> int:
     """Bytes of a tile for what an equation has under way: what the values that live then leave, less code."""
     # `free` may be negative, where a Block goes on without enough memory: it is still planned.
-    kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
+    kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // share
     return max(free - kept, least)

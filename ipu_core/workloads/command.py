@@ -61,7 +61,8 @@ def words(made: StageAccount) -> str:
     number = work.stages.index(stage) + 1
     of = f", stage {number} of {len(work.stages)} that are known: {stage.name}" if work.pipeline > 1 else ""
     trained = f"{work.micro_batches} micro-batches an update, {work.pipeline} chips a replica, recomputation: "
-    settings = "nothing is trained" if work.optimizer is None else f"{trained}{work.recompute}"
+    packed = f", {work.samples / work.rows:g} samples a row on average" if work.samples != work.rows else ""
+    settings = "nothing is trained" if work.optimizer is None else f"{trained}{work.recompute}{packed}"
     lines = [
         f"{work.title}, {work.size}{of}",
         f"{made.target.name}, {work.precision}; {settings}",
@@ -82,7 +83,7 @@ def words(made: StageAccount) -> str:
 
 
 def _beside(made: StageAccount) -> str:
-    modelled = f"modelled {made.cycles_per_micro_batch / 1e6:,.2f} M cycles a micro-batch"
+    modelled = f"modelled {made.cycles_per_micro_batch / 1e6:,.3f} M cycles a micro-batch, without the host"
     if made.measured is None or made.ratio is None:
         return f"{modelled}; nothing is measured of this stage, chip and micro-batch"
     low, high = made.measured.cycles
@@ -97,12 +98,12 @@ def _times(made: StageAccount) -> Table:
     rounds = work.micro_batches + work.pipeline - 1
     rows = [("micro-batch, on the tiles", made.cycles_per_micro_batch - made.cycles_of_links)]
     rows += [("micro-batch, links", made.cycles_of_links)] if made.cycles_of_links else []
-    rows += [("update", made.cycles_per_update)] if work.optimizer is not None else []
+    rows += [("update", made.cycles_of_update)] if work.optimizer is not None else []
     rows += [("host, of an update", made.cycles_of_host)]
     cells = [(name, f"{cycles:,}", f"{1e3 * target.seconds(cycles):,.3f}") for name, cycles in rows]
     if work.update_overhead:
         cells.append(("fitted to the run, an update", "", f"{1e3 * work.update_overhead:,.3f}"))
-    whole = f"{rounds:,} micro-batches of time and the rest" if work.pipeline > 1 else "an update"
+    whole = f"an update: {rounds:,} micro-batches' time and the rest" if work.pipeline > 1 else "an update"
     cells.append((whole, "", f"{1e3 * made.seconds_per_update:,.3f}"))
     title = f"{made.samples_per_second:,.1f} samples a second of one replica"
     return Table(title, ("", "cycles", "ms"), tuple(cells))

@@ -10,6 +10,7 @@ from ipu_core.ir.block import Type
 from ipu_core.study.point import stand_in
 from ipu_core.workloads.published import Measured, Part, Stage, Workload
 from lowprec import float16 as FLOAT16
+from lowprec.checks import integer
 
 PLACES, HIDDEN = 50, 1536
 LAYERS, RESIDUAL, SKIP, SAMPLES = 20, 64, 128, 256
@@ -31,6 +32,7 @@ def lstm_deepbench(micro_batch: int = 210) -> Workload:
     Args:
         micro_batch: rows.
     """
+    integer("micro_batch", micro_batch, 1)
     weights = {"input": stand_in(HIDDEN, 4 * HIDDEN), "hidden": stand_in(HIDDEN, 4 * HIDDEN),
                "bias": stand_in(4 * HIDDEN, zero=True)}  # fmt: skip
     state = Type((micro_batch, HIDDEN), FLOAT16)
@@ -77,6 +79,7 @@ def wavenet(micro_batch: int = 300) -> Workload:
     def linear(rows: int, columns: int) -> Any:
         return {"weight": stand_in(rows, columns), "bias": stand_in(columns, zero=True)}
 
+    integer("micro_batch", micro_batch, 1)
     layer = {"gate": linear(2 * RESIDUAL, 2 * RESIDUAL), "out": linear(RESIDUAL, RESIDUAL + SKIP)}
     params = {
         "first": stand_in(SAMPLES, RESIDUAL), "layers": {f"{n}": layer for n in range(LAYERS)},

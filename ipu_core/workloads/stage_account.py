@@ -13,7 +13,7 @@ from ipu_core.chip.energy import UNVALIDATED_POWER, Energy, energy_of
 from ipu_core.chip.target import Target
 from ipu_core.compile import bill as bills
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import Unvalidated
+from ipu_core.errors import UnsupportedByTarget, Unvalidated
 from ipu_core.ir.block import Type
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
@@ -57,7 +57,7 @@ class StageAccount:
         return self._on_tiles(True) + self.cycles_of_links
 
     @cached_property
-    def cycles_per_update(self) -> int:
+    def cycles_of_update(self) -> int:
         """Cycles of the update alone, without its micro-batches and the host."""
         return self._on_tiles(False)
 
@@ -69,9 +69,7 @@ class StageAccount:
     @cached_property
     def cycles_of_links(self) -> int:
         """Cycles in which a micro-batch's activations and gradients pass the links, both ways at once."""
-        if not self.link_bytes or not self.target.link_bandwidth:
-            return 0
-        return self.target.transfer_cycles(self.link_bytes, self.target.link_bandwidth)
+        return 0 if not self.link_bytes else self.target.transfer_cycles(self.link_bytes, self.target.link_bandwidth)
 
     def _on_tiles(self, of_micro_batch: bool) -> int:
         count = self.workload.micro_batches
@@ -107,7 +105,7 @@ class StageAccount:
         work = self.workload
         rounds = micro_batches + work.pipeline - 1
         host = self.cycles_of_host * micro_batches / work.micro_batches
-        tiles = rounds * self.cycles_per_micro_batch + self.cycles_per_update + host
+        tiles = rounds * self.cycles_per_micro_batch + self.cycles_of_update + host
         return self.target.seconds(tiles) + work.update_overhead
 
     @property
@@ -145,8 +143,8 @@ class StageAccount:
     @property
     def joules_per_sample(self) -> tuple[float, float]:
         """Of all chips of a replica, which take as long as this one, least and most."""
-        least, most = self.modelled_energy.joules
-        share = self.workload.pipeline / self.workload.samples
+        work, (least, most) = self.workload, self.target.power
+        share = self.seconds_per_update / work.micro_batches * work.pipeline / work.samples
         return least * share, most * share
 
     @property
@@ -178,7 +176,7 @@ class StageAccount:
             "micro_batch": self.workload.rows,
             "micro_batches": self.workload.micro_batches,
             "cycles_per_micro_batch": self.cycles_per_micro_batch,
-            "cycles_per_update": self.cycles_per_update,
+            "cycles_of_update": self.cycles_of_update,
             "cycles_of_host": self.cycles_of_host,
             "cycles_of_links": self.cycles_of_links,
             "seconds_per_micro_batch": self.seconds_per_micro_batch,
@@ -186,9 +184,15 @@ class StageAccount:
             "update_overhead": self.workload.update_overhead,
             "samples_per_second": self.samples_per_second,
             "joules_per_sample": list(self.joules_per_sample),
+            "power": list(self.target.power),
+            "power_unvalidated": UNVALIDATED_POWER.get(self.target.name),
+            "clock": self.target.clock,
+            "chips": self.workload.pipeline,
+            "samples_per_micro_batch": self.workload.samples,
             "bytes_of_fullest_tile": memory.peak_bytes,
             "bytes_of_mean_tile": float(memory.peak.mean()),
             "bytes_of_a_tile": memory.available,
+            "fits": memory.peak_bytes <= memory.available,
             "measured_cycles": None if found is None else list(found.cycles),
             "measured_source": None if found is None else found.source,
             "ratio": None if self.ratio is None else list(self.ratio),
@@ -228,9 +232,17 @@ def account(
     changes["precision"] = precision.name if isinstance(precision, Precision) else precision
     if micro_batches is not None:
         integer("micro_batches", micro_batches, 1)
+    if workload.optimizer is None and (micro_batches is not None or recompute is not None):
+        what = "micro_batches are of updates" if micro_batches is not None else "recomputation is for gradients"
+        raise ValueError(f"{workload.name} is not trained: {what}")
     workload = workload.changed(**{name: value for name, value in changes.items() if value is not None})
     chip = target if isinstance(target, Target) else Target(workload.target)
     meant = Precision.parse(precision if isinstance(precision, Precision) else workload.precision)
+    passed = _link_bytes(workload, chosen, meant)
+    if passed and not chip.link_bandwidth:
+        raise UnsupportedByTarget(
+            f"{chip.name} has no links, and {workload.name} is a pipeline of {workload.pipeline} chips: another target="
+        )
     count = workload.micro_batches if workload.optimizer is not None else 1
     ideal = block_of(workload, chosen, meant, count)
     training = Training(
@@ -246,7 +258,6 @@ def account(
     names = {equation.name: (equation.role, equation.op) for equation in equations_of(planned.block)}
     profile = made.profile(None)
     counts = {name: number // count for name, number in counted(planned.block).items()}
-    passed = _link_bytes(workload, chosen, meant)
     return StageAccount(workload, chosen, chip, profile, names, passed, time.perf_counter() - began, counts)
 
 

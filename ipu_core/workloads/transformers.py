@@ -11,6 +11,7 @@ from ipu_core.ir.block import Type
 from ipu_core.study.point import stand_in
 from ipu_core.train.optim import AdamW, Lamb
 from ipu_core.workloads.published import Measured, Part, Stage, Workload
+from lowprec.checks import integer
 
 MLP_RATIO = 4
 VOCABULARY = {"bert": 30_528, "gpt2": 50_257}
@@ -68,7 +69,8 @@ def _bert_head(masked: int, params: Any, h: Any, batch: Any) -> Any:
 
 
 def _bert(layers: int, width: int, heads: int, rows: int, places: int, dropout: float) -> dict[str, Any]:
-    vocabulary, masked = VOCABULARY["bert"], 76 if places > 128 else MASKED
+    integer("micro_batch", rows, 1), integer("places", places, 1)
+    vocabulary, masked = VOCABULARY["bert"], min(places, 76 if places > 128 else MASKED)
     embeddings = {
         "word": stand_in(vocabulary, width), "position": stand_in(places, width), "type": stand_in(2, width),
         "norm": _norm(width),
@@ -191,6 +193,7 @@ def gpt2(micro_batch: int = 1, places: int = 1024) -> Workload:
         places: context.
     """
     layers, width, heads = 12, 768, 12
+    integer("micro_batch", micro_batch, 1), integer("places", places, 1)
     words = {"word": stand_in(VOCABULARY["gpt2"], width), "position": stand_in(places, width)}
     parts = [Part("embeddings", words, _gpt2_embeddings, reads=("x",))]
     for number in range(layers):

@@ -14,6 +14,7 @@ from ipu_core.study.point import stand_in
 from ipu_core.train.optim import Sgd
 from ipu_core.workloads.published import Measured, Part, Stage, Workload
 from lowprec import float16 as FLOAT16
+from lowprec.checks import integer
 
 BLOCKS = (3, 4, 6, 3)
 SIDE, CLASSES, EXPANSION = 224, 1000, 4
@@ -67,6 +68,7 @@ def resnet50(micro_batch: int = 20, target: str = "gc200") -> Workload:
         target: "gc200" or "bow": micro-batches and recomputation of MLPerf v1.1 and v2.0; "gc2": of the talk, an update
             after every batch.
     """
+    integer("micro_batch", micro_batch, 1)
     parts, inputs = [Part("stem", {"convolution": _convolution(7, 3, 64)}, _stem, layer=True)], 64
     for stage, count in enumerate(BLOCKS):
         width = 64 << stage

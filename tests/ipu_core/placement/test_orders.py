@@ -37,7 +37,7 @@ CHANGES: dict[str, Any] = {
     "exchange_bytes_per_cycle": 1, "exchange_bytes_per_cycle_shared": 2, "tiles_per_supertile": 1,
     "exchange_fixed_cycles": 4000, "sync_cycles": 9, "local_copy_bytes_per_cycle": 1, "link_bandwidth": 1.0,
     "host_port": 1.0, "host_share": 1.0, "streaming_share": 1.0, "streaming_memory": 7,
-    "published_sram_bandwidth": 1.0,
+    "published_sram_bandwidth": 1.0, "power": (1.0, 2.0), "energy": {"exchange": 3.0},
 }  # fmt: skip
 
 

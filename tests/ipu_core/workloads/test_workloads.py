@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ipu_core import TrainLoop, Unvalidated, __main__, nn, workloads
+from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
@@ -152,13 +153,13 @@ def test_accounts_beside_what_was_measured(name: str, stage: int | None, least: 
     assert data["cycles_per_micro_batch"] == made.cycles_per_micro_batch
     whole = made.profile.cycles
     parts = made.workload.micro_batches * (made.cycles_per_micro_batch - made.cycles_of_links)
-    assert parts + made.cycles_per_update + made.cycles_of_host == pytest.approx(whole, rel=1e-6)
+    assert parts + made.cycles_of_update + made.cycles_of_host == pytest.approx(whole, rel=1e-6)
     assert data["seconds_per_update"] > made.profile.seconds - 1e-9
     assert made.planned_in < 60
     assert data["seconds_per_update"] == pytest.approx(
         made.target.seconds(
             (made.workload.micro_batches + made.workload.pipeline - 1) * made.cycles_per_micro_batch
-            + made.cycles_per_update + made.cycles_of_host
+            + made.cycles_of_update + made.cycles_of_host
         ) + made.workload.update_overhead
     )  # fmt: skip
     energy = made.modelled_energy
@@ -188,6 +189,26 @@ def test_gpt2s_stage_fits_as_it_did() -> None:
     assert memory.peak_bytes <= memory.available
 
 
+def test_what_does_not_fit_is_accounted_and_said() -> None:
+    made = workloads.account(workloads.bert_base(), target="gc2", micro_batches=2)
+    data = made.to_json()
+    assert data["fits"] is False
+    assert data["bytes_of_fullest_tile"] > data["bytes_of_a_tile"]
+    assert made.planned_in < 60
+
+
+def test_the_json_says_what_its_figures_are_made_of() -> None:
+    data = workloads.account(workloads.bert_base(micro_batch=1, places=32), micro_batches=8).to_json()
+    rounds = data["micro_batches"] + data["chips"] - 1
+    cycles = rounds * data["cycles_per_micro_batch"] + data["cycles_of_update"] + data["cycles_of_host"]
+    seconds = cycles / data["clock"] + data["update_overhead"]
+    assert data["seconds_per_update"] == pytest.approx(seconds)
+    samples = data["micro_batches"] * data["samples_per_micro_batch"]
+    assert data["samples_per_second"] == pytest.approx(samples / seconds)
+    wanted = [watts * seconds * data["chips"] / samples for watts in data["power"]]
+    assert data["joules_per_sample"] == pytest.approx(wanted)
+
+
 def test_more_recomputation_takes_more_cycles_and_less_memory() -> None:
     work = workloads.bert_base(micro_batch=1)
     again, kept = (workloads.account(work, micro_batches=2, recompute=how) for how in ("layers", "none"))
@@ -204,12 +225,23 @@ def test_settings_are_checked() -> None:
         workloads.account(workloads.gpt2(), recompute="some")
     with pytest.raises(ValueError, match="micro_batches"):
         workloads.account(workloads.gpt2(), micro_batches=0)
+    with pytest.raises(ValueError, match="wavenet is not trained: micro_batches are of updates"):
+        workloads.account(workloads.wavenet(), micro_batches=4)
+    with pytest.raises(ValueError, match="wavenet is not trained: recomputation is for gradients"):
+        workloads.account(workloads.wavenet(), recompute="layers")
+    with pytest.raises(UnsupportedByTarget, match="c600 has no links, and gpt2 is a pipeline of 4 chips"):
+        workloads.account(workloads.gpt2(), target="c600")
+    for make in (workloads.wavenet, workloads.lstm_deepbench, workloads.bert_base, workloads.gpt2, workloads.resnet50):
+        with pytest.raises((TypeError, ValueError), match="micro_batch must be an integer"):
+            make(0)
+        with pytest.raises(TypeError, match="micro_batch must be an integer"):
+            make("3")
 
 
 def test_the_command_prints_modelled_beside_measured(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert __main__.main(["profile", "wavenet", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "modelled 0.1" in printed
+    assert "modelled 0.15" in printed
     assert "measured 0.10 M, ratio 1." in printed
     assert "not published" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.html", "profile.json", "trace.json"]
@@ -227,6 +259,8 @@ def test_the_command_prints_modelled_beside_measured(capsys: pytest.CaptureFixtu
         (["lm", "--stage", "1"], "--stage is for workloads"),
         (["gpt2", "--recompute", "0.5"], "--recompute of a workload is none or layers"),
         (["gpt2", "--stage", "9"], "gpt2 has no stage 9"),
+        (["bert_larg"], "is it the workload bert-large?"),
+        (["wavenet", "--micro-batches", "4"], "wavenet is not trained"),
     ],
 )
 def test_options_of_others_are_refused(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
