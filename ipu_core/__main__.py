@@ -122,8 +122,7 @@ def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in known[1:])
             raise ValueError(f"--{others[0].replace('_', '-')} is not for a workload, which has {options}")
         return
-    known = isinstance(given.name, str) and (given.name in MODELS or is_own(given.name))
-    if given.name is not None and not known:
+    if given.name is not None and given.name not in MODELS and not is_own(given.name):
         like = difflib.get_close_matches(given.name.replace("_", "-"), workloads.NAMES, 1)
         if like:
             raise ValueError(f"there is no model {given.name!r}: is it the workload {like[0]}?")

@@ -269,7 +269,5 @@ def planned(
         check_room(block, target)
     traps = control is not None and bool(control.traps)
     room = ROOM_ANYWAY if allow_out_of_memory else LEAST_ROOM
-    return lower(
-        block, plan(block, target, accumulations, spare=spare, share=room), overlap=overlap, share=share, parallel=parallel,
-        traps=traps,
-    )  # fmt: skip
+    made = plan(block, target, accumulations, spare=spare, share=room)
+    return lower(block, made, overlap=overlap, share=share, parallel=parallel, traps=traps)
