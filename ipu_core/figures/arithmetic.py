@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 CSV = Path(__file__).parent / "mlperf_graphcore.csv"
@@ -22,7 +22,7 @@ def derived(times: Sequence[float], over: Sequence[float] = ()) -> float:
     return math.prod(times) / math.prod(over)
 
 
-@cache
+@lru_cache(64)
 def runs() -> dict[tuple[str, int, str], dict[str, float]]:
     """The rows of the logs by round, chips and workload."""
     words = ("round", "workload", "division", "framework")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def harmonic(fmt: str, figure: str) -> float:
     return int(np.flatnonzero(np.diff(found))[-1]) + 3
 
 
-@cache
+@lru_cache(64)
 def harmonic_error(fmt: str, terms: int, figure: str) -> float:
     """The error of the harmonic sum relative to float64's: to "nearest", the "mean" or "largest" of ten stochastic."""
     ones = np.asarray(lowprec.round(1 / np.arange(1, terms + 1), fmt), np.float64)
@@ -39,7 +39,7 @@ def harmonic_error(fmt: str, terms: int, figure: str) -> float:
     return float(np.mean(found)) if figure == "mean" else max(found)
 
 
-@cache
+@lru_cache(64)
 def _products(terms: int) -> tuple[Array, Array, Array]:
     generator = np.random.Generator(np.random.Philox(0))
     a = np.float32(1e-3) * generator.random((ROWS, terms), np.float32)
@@ -68,7 +68,7 @@ def _rounded(rounding: str) -> dict[str, Any]:
     return {"rounding": rounding, **({"key": Key(0)} if rounding == "stochastic" else {})}
 
 
-@cache
+@lru_cache(64)
 def tensor_core(places: int, promoted: bool, kind: str = "normal", figure: str = "largest") -> float:
     """Per cent that 8-bit products of 4,096 terms err in a tensor core's registers of so many places."""
     found = tensor_cores.error(kind, places, promoted, 64, (0,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ FIGURES: dict[str, Callable[[Packing], float]] = {
 }
 
 
-@cache
+@lru_cache(64)
 def _plan(histogram: str, strategy: str, depth: int) -> Packing:
     lengths, length = Histogram.named(histogram)
     return nnlshp(lengths, length) if strategy == "nnlshp" else spfhp(lengths, length, depth or None)
@@ -46,7 +46,7 @@ def packed(histogram: str, depth: int, figure: str, strategy: str = "spfhp") -> 
     return FIGURES[figure](_plan(histogram, strategy, depth))
 
 
-@cache
+@lru_cache(64)
 def _speeds() -> dict[tuple[int, str], tuple[float, float]]:
     return reproduced.speeds(reproduced.SIZE)
 

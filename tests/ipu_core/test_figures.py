@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.chip.energy import energy_of
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import OutOfStreamingMemory
@@ -45,13 +46,15 @@ CHANGED: dict[str, Any] = {
     "host_share": 1e9,
     "streaming_share": 1e9,
     "streaming_memory": 10_000,
+    "power": (100.0, 400.0),
+    "energy": {"exchange": 2.0},
     "adder": "pairwise",
 }
 NOT_READ = {
     "name": "a label, not a figure: it is printed",
     "load_store_bytes_per_cycle": "only `sram_bandwidth` reads it, to compare with what is published; the cycles of"
     " codelets are the published estimators', whose vectors are 64 bits wide on every chip",
-    "link_bandwidth": "no program of this model leaves its chip",
+    "link_bandwidth": "no program of this model leaves its chip; a workload's stage does, see its tests",
     "published_sram_bandwidth": "a published figure to compare `sram_bandwidth` with",
 }
 
@@ -96,7 +99,15 @@ def test_every_figure_of_a_target_is_read(name: str) -> None:
         assert name not in CHANGED
         return
     other = replace(CHIP, **{name: CHANGED[name]})
-    assert (costs_of_plans(CHIP), cycles_of_steps(CHIP)) != (costs_of_plans(other), cycles_of_steps(other))
+    assert (costs_of_plans(CHIP), cycles_of_steps(CHIP), energies(CHIP)) != (
+        costs_of_plans(other), cycles_of_steps(other), energies(other),
+    )  # fmt: skip
+
+
+def energies(target: Target) -> tuple[Any, ...]:
+    """Of a second in which a million bytes pass the exchange."""
+    made = energy_of(1.0, target.power, {"exchange": 10**6}, dict(target.energy))
+    return made.joules, made.parts
 
 
 @pytest.mark.parametrize("name", ["exchange_bytes_per_cycle_shared", "tiles_per_supertile"])
