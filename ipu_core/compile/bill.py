@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
-from ipu_core.compile.fitting import fitting, spare_for
+from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import planned
 from ipu_core.compile.planning import BlockPlan
@@ -97,12 +97,7 @@ def bill(
         )
         return bill_of(lowered, made, steps_per_call)
 
-    made = fitting(make, parallel=parallel)
-    # Where it may be out of memory it is tried all the same to fit.
-    if (lacks := made.done.memory.peak_bytes - target.tile_memory) > 0:
-        again = make(False, spare_for(lacks, made.done.memory.categories))
-        made = min(made, again, key=lambda one: one.done.memory.peak_bytes)
-    return made
+    return fitting(make, parallel=parallel, memory=lambda made: made.done.memory)
 
 
 def bill_of(lowered: Lowered, made: ProgramAccount, steps_per_call: int) -> Bill:

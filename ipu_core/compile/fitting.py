@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from ipu_core.engine.memory import MemoryAccount
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.placement.matmul import RESERVED
 from lowprec.checks import truth
@@ -11,7 +12,7 @@ from lowprec.checks import truth
 Made = TypeVar("Made")
 
 
-def fitting(make: Callable[[bool, int], Made], *, parallel: bool) -> Made:
+def fitting(make: Callable[[bool, int], Made], *, parallel: bool, memory: Callable[[Made], MemoryAccount]) -> Made:
     """What is made with parallel paths; without where these need more memory than a tile has; and where that is too
     little too, with products that take so much less at a time.
 
@@ -19,10 +20,19 @@ def fitting(make: Callable[[bool, int], Made], *, parallel: bool) -> Made:
         make: called with whether sums of unlike sizes run at once, and with bytes of a tile that products leave free
             beside what is usual.
         parallel: whether they are to.
+        memory: of what was made. Where it may need more than there is, it is tried all the same to fit.
 
     Raises:
         OutOfTileMemory: it does not fit without them either, and not with smaller products.
     """
+    made = _fitting(make, parallel)
+    if (lacks := memory(made).peak_bytes - memory(made).available) > 0:
+        again = make(False, spare_for(lacks, memory(made).categories))
+        made = min(made, again, key=lambda one: memory(one).peak_bytes)
+    return made
+
+
+def _fitting(make: Callable[[bool, int], Made], parallel: bool) -> Made:
     if truth("parallel", parallel):
         with suppress(OutOfTileMemory):
             return make(True, 0)

@@ -110,7 +110,7 @@ class Machine:
                 lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
             )
 
-        return fitting(make, parallel=parallel)
+        return fitting(make, parallel=parallel, memory=lambda made: made.engine.memory)
 
     @property
     def plan(self) -> BlockPlan:

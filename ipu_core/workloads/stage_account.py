@@ -229,7 +229,7 @@ def account(
     began, chosen = time.perf_counter(), workload.stage(stage)
     changes: dict[str, Any] = {"recompute": recompute, "micro_batches": micro_batches}
     changes["target"] = target.name if isinstance(target, Target) else target
-    changes["precision"] = precision.name if isinstance(precision, Precision) else precision
+    changes["precision"] = precision.name or precision.words() if isinstance(precision, Precision) else precision
     if micro_batches is not None:
         integer("micro_batches", micro_batches, 1)
     if workload.optimizer is None and (micro_batches is not None or recompute is not None):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,22 @@ def test_where_products_had_too_much_under_way_they_take_less() -> None:
             raise OutOfTileMemory(0, 1300, 1000, {"code": 512, "vertex state": 40}, ())
         return "made"
 
-    assert fitting(make, parallel=True) == "made"
+    fits = SimpleNamespace(peak_bytes=1000, available=1000)
+    assert fitting(make, parallel=True, memory=lambda _: fits) == "made"
     assert asked == [(True, 0), (False, 0), (False, 300)]
 
     def never(parallel: bool, spare: int) -> str:
         raise OutOfTileMemory(0, 1300 + spare, 1000, {}, ())
 
     with pytest.raises(OutOfTileMemory, match="needs 1,300 bytes"):  # of the first, which has the usual room
-        fitting(never, parallel=False)
+        fitting(never, parallel=False, memory=lambda _: fits)
+
+
+def test_what_need_not_fit_is_billed_as_the_machine_that_is_built() -> None:
+    block, _ = step_of("fp32.32", 1, branch=False)
+    less = Target("gc200", tiles=7, tile_memory=bill(block, TARGET).done.memory.peak_bytes - 64)
+    machine = Machine.build(block, less, allow_out_of_memory=True)
+    assert facts(bill(block, less, allow_out_of_memory=True).done) == facts(machine.profile)
 
 
 def test_products_that_leave_more_free_need_less_of_a_tile() -> None:
