@@ -216,3 +216,15 @@ def local_copy(target: Target, size: Numbers) -> Ints:
     moved = np.asarray(size, np.int64)
     cycles = target.workers * ELEMENTWISE_OVERHEAD + ceil_div(moved, target.local_copy_bytes_per_cycle)
     return np.where(moved > 0, cycles, 0)
+
+
+def reorder(target: Target, size: Numbers, together: int) -> Ints:
+    """Cycles in which a tile moves bytes of which so many stay together to their places in another order; 0 for none.
+
+    [PL] the planner's estimate of rearranged operands: 5/4 of the bytes over the copies' rate, which is no more than an
+    element (or what stays together of several) a cycle; see `Target.reorder_cycles`.
+    """
+    moved = np.asarray(size, np.int64)
+    pieces = ceil_div(moved, min(together, target.local_copy_bytes_per_cycle))
+    cycles = target.workers * ELEMENTWISE_OVERHEAD + np.ceil(pieces * target.reorder_cycles).astype(np.int64)
+    return np.where(moved > 0, cycles, 0)

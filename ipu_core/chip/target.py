@@ -30,6 +30,7 @@ _COMMON: Final[dict[str, Any]] = {
     "exchange_fixed_cycles": 100,  # [PL] the planner's constant per exchange
     "sync_cycles": 90,  # [PL] the planner's constant per on-chip sync
     "local_copy_bytes_per_cycle": 8,  # [PL] ldst64pace: one 64-bit word in and out per cycle
+    "reorder_cycles": 1.25,  # [PL] the planner's 5/4, from layers of ResNet-50; its own tests took up to 10.3 for halves
     "link_bandwidth": 160e9,  # [WP] bytes per second each way, all IPU-Links: 320 GB/s both ways
     "host_port": 32e9,  # [WP] bytes per second each way, PCIe Gen4 x16: 64 GB/s both ways; [open] streaming memory too
     "adder": "sequential",  # [open] order and width inside the AMP unit's 4-element dot
@@ -108,6 +109,8 @@ class Target:
             memory", "exchange", "links", "streaming"); as a keyword a dict of those that differ from the published.
         load_store_bytes_per_cycle, exchange_bytes_per_cycle, exchange_bytes_per_cycle_shared,
             local_copy_bytes_per_cycle: bytes per cycle and tile.
+        reorder_cycles: cycles of a tile for every element (or the up to `local_copy_bytes_per_cycle` bytes that stay
+            together) of an operand whose elements the matrix unit takes in another order than they are stored.
         tiles_per_supertile: neighbours that may receive the same data together: 2, or 1 for none.
         exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
         link_bandwidth: bytes per second each way, all links of the chip to others together; 0: it has none.
@@ -142,6 +145,7 @@ class Target:
     exchange_fixed_cycles: int
     sync_cycles: int
     local_copy_bytes_per_cycle: int
+    reorder_cycles: float
     link_bandwidth: float
     host_port: float
     host_share: float
@@ -270,6 +274,7 @@ def _whose(port: float, share: float) -> str:
 
 _RATES: Final = (
     "clock",
+    "reorder_cycles",
     "link_bandwidth",
     "host_port",
     "host_share",

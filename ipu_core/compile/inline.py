@@ -247,8 +247,8 @@ def _taken(
                 yield from _taken(step, lowered, given, instead, name)
         case p.Execute():
             yield program  # `adopt` changes the operands of its vertices
-        case p.Copy(source, to, what):
-            yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
+        case p.Copy(source, to, what, reorders):
+            yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}", reorders)
         case p.WriteUndef(tensor):
             yield p.WriteUndef(in_place_of(tensor, instead))
         case p.Repeat(count, body, _, backwards):

@@ -187,7 +187,7 @@ class _Accountant:
         source, destination = self._own(copy.source), self._own(copy.destination)
         name = copy.name or f"copy {source.name} -> {destination.name}"
         make = partial(account_copy, name, copy, self.target)
-        return self._leaf(self._memo.account(name, (copy.source, copy.destination), make))
+        return self._leaf(self._memo.account(name, (copy.source, copy.destination), make, copy.reorders))
 
     def _transfer(self, program: p.StreamCopy | p.RemoteLoad | p.RemoteStore) -> Leaf:
         variable = self._own(program.tensor)

@@ -4,6 +4,8 @@ The rule: a tile receives each distinct foreign element it needs once; it sends 
 once (one send serves all listeners). `Traffic` says how long that takes.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ipu_core.chip.integers import Ints, distinct, numbered
@@ -34,8 +36,16 @@ def scatter_traffic(variable: Variable, sets: AccessedSets, target: Target) -> T
     return _direct_traffic(writers, pieces.tiles, pieces.lengths * variable.dtype.itemsize, target)
 
 
-def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> tuple[Traffic, Ints]:
-    """What a copy moves between tiles, and the bytes each tile copies within itself.
+class Moved(NamedTuple):
+    """What a copy moves: between tiles, bytes that each tile copies within itself, and bytes that stay together."""
+
+    traffic: Traffic
+    local: Ints
+    together: int
+
+
+def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> Moved:
+    """What a copy moves.
 
     Raises:
         DataRace: the destination holds an element twice, or overlaps the source.
@@ -52,9 +62,13 @@ def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> tuple[T
     # Without repeated elements each goes to one place. Broadcast ones count once for each tile that wants them, as a
     # gather's do.
     if all(stride for length_, stride in zip(source.shape, source.strides, strict=True) if length_ > 1):
-        return _direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target), moved
+        return Moved(_direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target), moved, length * size)
     at = ours.starts[theirs.run] + theirs.starts - begin[theirs.run]
-    return _traffic_of_runs(theirs.tiles, at, theirs.lengths, source.variable, target), moved
+    # An element that is written several times is read once: nothing trades places.
+    return Moved(
+        _traffic_of_runs(theirs.tiles, at, theirs.lengths, source.variable, target), moved,
+        target.local_copy_bytes_per_cycle,
+    )  # fmt: skip
 
 
 def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target) -> Traffic:

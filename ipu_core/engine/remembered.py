@@ -73,11 +73,18 @@ class Memo:
         self._sets: dict[Hashable, AccessedSets] = {}
         self._traffic: dict[Hashable, Traffic] = {}
 
-    def account(self, name: str, does: Sequence[VertexGroup | Tensor], make: Callable[[], StepAccount]) -> StepAccount:
+    def account(
+        self,
+        name: str,
+        does: Sequence[VertexGroup | Tensor],
+        make: Callable[[], StepAccount],
+        reorders: bool = False,
+    ) -> StepAccount:
         """The account of a compute set, or of a copy from one tensor to another: made, or that of one with its key."""
         key = MemoKey(does)
+        value = reorders, key.value
         try:
-            found = _kept((self._context, key.value)) if key.lasting else self._own.setdefault(key.value, [])
+            found = _kept((self._context, value)) if key.lasting else self._own.setdefault(value, [])
         except TypeError:  # a parameter of a user's codelet that has no hash
             return make()
         if not found:

@@ -108,9 +108,16 @@ def account_execute(
 
 
 def account_copy(name: str, copy: Copy, target: Target) -> StepAccount:
-    """The account of a copy: foreign bytes over the exchange, local ones by the tile's workers."""
-    traffic, local = copy_traffic(copy.source, copy.destination, target)
-    compute, cycles = cost.local_copy(target, local), traffic.cycles(target)
+    """The account of a copy: foreign bytes over the exchange, local ones by the tile's workers.
+
+    Where the order counts and less than a vector stays together, workers move all that a tile gets.
+    """
+    moved = copy_traffic(copy.source, copy.destination, target)
+    traffic, cycles = moved.traffic, moved.traffic.cycles(target)
+    if copy.reorders and moved.together < target.local_copy_bytes_per_cycle:
+        compute = cost.reorder(target, moved.local + traffic.received, moved.together)
+    else:
+        compute = cost.local_copy(target, moved.local)
     return _moving(name, "copy", compute, traffic, cycles, {}, copy.source, copy.destination, target)
 
 

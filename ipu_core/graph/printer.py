@@ -80,8 +80,8 @@ def _leaf(program: p.Program) -> str:
     match program:
         case p.Execute(compute_set):
             return f"Execute {compute_set.name}"
-        case p.Copy(source, destination):
-            return f"Copy {source} -> {destination}"
+        case p.Copy(source, destination, _, reorders):
+            return f"Copy {source} -> {destination}{', in its order' if reorders else ''}"
         case p.StreamCopy(stream, tensor):
             ends = (f"stream {stream.name}", str(tensor))
             return "StreamCopy {} -> {}".format(*(ends if stream.to_device else ends[::-1]))

@@ -104,14 +104,24 @@ class Execute:
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """Copies elements between tensors of one shape and format, over the exchange where tiles differ."""
+    """Copies elements between tensors of one shape and format, over the exchange where tiles differ.
+
+    Attributes:
+        source, destination: from where to where.
+        name: for profiles.
+        reorders: whether the elements must come in the destination's order, as the operands of a matrix unit must: the
+            tiles then move once more what arrives, piece by piece, where less than a vector stays together. Without
+            it the order within a tile costs nothing.
+    """
 
     source: Tensor
     destination: Tensor
     name: str = ""
+    reorders: bool = False
 
     def __post_init__(self) -> None:
         expect(Tensor, source=self.source, destination=self.destination)
+        expect(bool, reorders=self.reorders)
         _check_transfer("Copy", self.source, self.destination.format, self.destination.shape)
         _check_writable("Copy", self.destination)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ipu_core.chip.target import Target
 from ipu_core.graph.graph import Graph
@@ -13,6 +13,10 @@ from ipu_core.placement.layout import Stored, linear_layout
 from ipu_core.placement.matmul import Placement, SumPlan, plan_sum, product_of, sum_of
 from lowprec import Accumulation
 from lowprec.values.axes import fold
+
+
+PRODUCTS: Final = ("bmk", "bkn")
+"""The axes of the operands of a product, as the matrix unit takes them."""
 
 
 class Sizes(NamedTuple):
@@ -42,7 +46,8 @@ class Side(NamedTuple):
         perm: order in which its axes are taken; None: as they are.
         sizes: of the three axes the plan sees.
         layout: the mapping to tiles that the plan counts with.
-        stays: whether it is read where it lies; False: it is first copied into a new array with that layout.
+        stays: whether it is read where it lies; False: it is first copied into a new array with that layout, as an
+            operand whose axes do not join is, and one that is stored transposed.
     """
 
     perm: tuple[int, ...] | None
@@ -60,8 +65,8 @@ def product_sides(target: Target, a: Tensor, b: Tensor) -> list[Side]:
     size = product_sizes(a.shape, b.shape)
     other = a.variable is not b.variable  # a plan counts its operands apart, a tile receives an element once
     return [
-        _side(a, None, (size.batch, size.m, size.k), "bmk", target, stay=True),
-        _side(b, None, (size.batch, size.k, size.n), "bkn", target, stay=other),
+        _side(a, None, (size.batch, size.m, size.k), PRODUCTS[0], target, stay=True),
+        _side(b, None, (size.batch, size.k, size.n), PRODUCTS[1], target, stay=other),
     ]
 
 
@@ -88,9 +93,17 @@ def _side(
     except ValueError:
         planned = None
     axes = None if planned is None else _stored_order(planned, letters)
-    if axes is not None:
+    if axes is not None and not _transposed(axes, letters, sizes):
         return Side(perm, sizes, Stored(axes, linear_layout(target, source.variable.shape).chunk), True)
     return Side(perm, sizes, Stored(letters, linear_layout(target, source.shape).chunk), False)
+
+
+def _transposed(axes: str, letters: str, sizes: tuple[int, int, int]) -> bool:
+    """Whether an operand of a product is a matrix that is stored the other way round than the matrix unit takes it.
+
+    The planner of PopLibs rearranges such operands in the gradients of its layers; a sum has no such unit.
+    """
+    return letters in PRODUCTS and min(sizes[1:]) > 1 and axes[-1] == letters[-2]
 
 
 def _stored_order(tensor: Tensor, letters: str) -> str | None:
@@ -116,16 +129,16 @@ def arranged(
     for tensor, side in zip(tensors, sides, strict=True):
         source = side.source(tensor)
         if not side.stays:
-            source = copied(graph, programs, source, f"{name}: operand")
+            source = copied(graph, programs, source, f"{name}: operand", reorders=len(sides) == 2)
         found.append(source.reshape(side.sizes))
     return found
 
 
-def copied(graph: Graph, programs: list[Program], source: Tensor, name: str) -> Tensor:
-    """A new temporary in the layout of its shape, filled from a tensor."""
+def copied(graph: Graph, programs: list[Program], source: Tensor, name: str, *, reorders: bool = False) -> Tensor:
+    """A new temporary in the layout of its shape, filled from a tensor; `reorders` as of a Copy."""
     made = add_array(graph, source.format, source.shape, name)
     if source.size:
-        programs.append(Copy(source, made, name))
+        programs.append(Copy(source, made, name, reorders))
     return made
 
 

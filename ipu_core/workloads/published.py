@@ -11,6 +11,7 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.train.optim import Optimizer
 from lowprec.checks import integer, shown
 
+NORMS_OF_HALVES = "of norms only the statistics are float32: PopNN, the library these runs used, computes them so"
 RECOMPUTE = ("none", "layers")
 Run = Callable[[Mapping[str, Any], Any, Any], Any]
 """(parameters by part, what the part before gives or None, batch) -> what this one gives; of the last one the loss."""

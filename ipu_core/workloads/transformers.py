@@ -10,7 +10,7 @@ from ipu_core import nn
 from ipu_core.ir.block import Type
 from ipu_core.study.point import stand_in
 from ipu_core.train.optim import AdamW, Lamb
-from ipu_core.workloads.published import Measured, Part, Stage, Workload
+from ipu_core.workloads.published import NORMS_OF_HALVES, Measured, Part, Stage, Workload
 from lowprec.checks import integer
 
 MLP_RATIO = 4
@@ -95,9 +95,10 @@ def _bert(layers: int, width: int, heads: int, rows: int, places: int, dropout: 
     return {"parts": tuple(parts), "batch": batch, "between": (rows, places, width)}
 
 
-_V2 = "mlperf-bert-v2/gradient_sum=float16/running_mean=true"
+_V2 = "mlperf-bert-v2/gradient_sum=float16/running_mean=true/norms=operands"
 _BERT_SOURCES = (
     "sizes: Devlin et al., arXiv 1810.04805; word pieces filled up to 30,528",
+    NORMS_OF_HALVES,
     "MLPerf Training v2.0, closed, 16 Bow chips: 2 replicas of 8 chips, micro-batches of 3 packs of 512 places, 256 an "
     "update; LAMB, moments in FP16 on chip, half partials, stochastic rounding",
     "stage cut: the slowest holds 4 attention and 3 feed-forward layers of 24 each; that of the others is not known, "
@@ -209,10 +210,11 @@ def gpt2(micro_batch: int = 1, places: int = 1024) -> Workload:
             Stage("layers 0 to 3", cut[0], stashes=4), Stage("layers 4 to 7", cut[1], stashes=2),
             Stage("layers 8 to 11", cut[2]), Stage("embeddings and head", ("embeddings", "head"), stashes=6),
         ),
-        target="bow", precision="fp16.16/stochastic", optimizer=AdamW(1e-4), rows=micro_batch, micro_batches=2048,
-        pipeline=4, recompute="layers",
+        target="bow", precision="fp16.16/stochastic/norms=operands", optimizer=AdamW(1e-4), rows=micro_batch,
+        micro_batches=2048, pipeline=4, recompute="layers",
         sources=(
             "sizes: Radford et al. 2019; 50,257 words, embeddings and head share their table",
+            NORMS_OF_HALVES,
             "4 chips (embeddings and head on the first, then 4 + 4 + 4 layers) x 4 replicas, micro-batches of one row, "
             "2,048 an update, AdamW, half partials, recomputation of every layer: Argonne's user guide",
             "the formats of the moments are not said: float32, on chip, are taken; dropout is not said and left out",

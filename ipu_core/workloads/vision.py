@@ -12,7 +12,7 @@ from ipu_core import nn
 from ipu_core.ir.block import Type
 from ipu_core.study.point import stand_in
 from ipu_core.train.optim import Sgd
-from ipu_core.workloads.published import Measured, Part, Stage, Workload
+from ipu_core.workloads.published import NORMS_OF_HALVES, Measured, Part, Stage, Workload
 from lowprec import float16 as FLOAT16
 from lowprec.checks import integer
 
@@ -93,8 +93,8 @@ def resnet50(micro_batch: int = 20, target: str = "gc200") -> Workload:
         },
         model_state={part.name: _statistics(part.params) for part in parts[:-1]},
         stages=(Stage("the whole net", tuple(part.name for part in parts)),),
-        target=target, precision="fp16.16/stochastic/first_moment=float16", optimizer=Sgd(0.1, momentum=0.9),
-        rows=micro_batch,
+        target=target, precision="fp16.16/stochastic/first_moment=float16/norms=operands",
+        optimizer=Sgd(0.1, momentum=0.9), rows=micro_batch,
         micro_batches=1 if talk else {"gc200": 10, "bow": 10}.get(target, 10),
         recompute="layers", lean_norms=True,
         update_overhead=0.0 if talk else {"gc200": 4.25e-3, "bow": 9.6e-3}.get(target, 0.0),
@@ -102,6 +102,7 @@ def resnet50(micro_batch: int = 20, target: str = "gc200") -> Workload:
             "layers: He et al., arXiv 1512.03385, table 1, the stride of a block in its 3 x 3 convolution (v1.5)",
             "MLPerf Training v1.1 and v2.0, closed: one chip a replica, micro-batch 20, recomputation; the "
             "accumulation of 16 chips; batch norm there is over two chips, here over one; LARS is plain momentum here",
+            NORMS_OF_HALVES,
             "images arrive as halves; the momentum has the weights' type, as slots of TensorFlow's optimizers have; on "
             "GC2 that layers are made again is taken too",
         ),

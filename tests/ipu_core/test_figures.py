@@ -42,6 +42,7 @@ CHANGED: dict[str, Any] = {
     "exchange_fixed_cycles": 90,
     "sync_cycles": 80,
     "local_copy_bytes_per_cycle": 4,
+    "reorder_cycles": 5.0,
     "host_port": 1e9,
     "host_share": 1e9,
     "streaming_share": 1e9,
@@ -78,7 +79,8 @@ def cycles_of_steps(target: Target) -> tuple[list[int], int, float, bool]:
     d = add_array(graph, "float16", (64, 64), "d")
     buffer = RemoteBuffer("far", "float16", (64, 64))
     feeds = [StreamCopy(DataStream(name, "float16", (64, 64)), into) for name, into in (("a", a), ("b", b))]
-    engine = Engine(graph, Sequence(*feeds, *products, Copy(c, d), RemoteStore(d, buffer)), allow_out_of_memory=True)
+    moves = Copy(c, d), Copy(c.transpose(1, 0), d, reorders=True)
+    engine = Engine(graph, Sequence(*feeds, *products, *moves, RemoteStore(d, buffer)), allow_out_of_memory=True)
     profile = engine.profile()
     more = RemoteBuffer("more", "float16", (64, 64), entries=2)
     return [step.cycles for step in profile.steps], profile.memory.peak_bytes, profile.microseconds, room(more, target)
@@ -144,6 +146,7 @@ MEANT = {
     "rules": ("w:weights=bfloat16",),
     "unit_scaled": True,
     "everywhere": True,
+    "norms": "operands",
     "roundings": {"operands": Rounding("odd")},
     "scaled_state": 3.0,  # a power of two would change none, short of under- and overflow
 }
@@ -154,7 +157,7 @@ NOTHING_READS = {
 
 
 def loss(params: Any, batch: Any) -> Any:
-    return nn.softmax_cross_entropy(nn.tanh(batch["x"] @ params["w"] + params["b"]), batch["y"])
+    return nn.softmax_cross_entropy(nn.tanh(nn.layer_norm(batch["x"] @ params["w"] + params["b"])), batch["y"])
 
 
 def bits_after_two_steps(precision: Precision) -> bytes:
@@ -175,7 +178,7 @@ def test_every_field_of_a_precision_changes_a_bit(name: str) -> None:
     # Groups end where partial sums are rounded.
     needs |= {"group": {"partials": float16}, "splits": {"group": 2}}
     needs["store_root"] = {"second_moment": bfloat16}
-    needs |= {"everywhere": {"operands": float16}, "roundings": {"operands": float16}}
+    needs |= {"everywhere": {"operands": float16}, "norms": {"operands": float16}, "roundings": {"operands": float16}}
     plain = Precision("", **needs.get(name, {}))
     assert bits_after_two_steps(replace(plain, **{name: MEANT[name]})) != bits_after_two_steps(plain)
 

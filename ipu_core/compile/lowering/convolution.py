@@ -1,5 +1,7 @@
 """Convolutions to tiles: padding made real, windows as views, one convolution per phase of an input gradient."""
 
+import math
+
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.operands import phase_sums
 from ipu_core.graph.program import Copy
@@ -9,6 +11,7 @@ from ipu_core.ir.convolution import place_of
 from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
+from ipu_core.library.sides import copied
 from ipu_core.placement.convolution import ConvPlan, plan_convolution
 from lowprec.types import Pair
 from lowprec.values.windows import phase_blocks
@@ -21,7 +24,10 @@ def lower_convolution(lowering: Lowering, equation: Equation) -> None:
         return
     first, second = (lowering.tensors[var] for var in equation.operands)
     where, groups = place_of(equation), equation.params["groups"]
-    images = _split(_padded(lowering, equation, first, where.padding), groups)
+    images = _padded(lowering, equation, first, where.padding)
+    if equation.op == "conv2d_weight_gradient":  # its sums run over positions, which lie apart by all the channels
+        images, second = (_channels_outside(lowering, equation, tensor) for tensor in (images, second))
+    images = _split(images, groups)
     windows = windows_of(images, where.kernel, where.stride, where.dilation, where.count)
     result = _split(lowering.result(equation), groups)
     forward = equation.op == "conv2d"
@@ -43,7 +49,7 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
     )
     padded = _split(_padded(lowering, equation, gradient, ((top, bottom), (left, right))), groups)
     # An input gradient sums over outputs and gives channels: these axes of the kernel trade places.
-    flipped = _by_group(_split(weight, groups)).transpose(0, 1, 2, 4, 3)
+    flipped = _by_group(_split(_outputs_outside(lowering, equation, weight), groups)).transpose(0, 1, 2, 4, 3)
     for block in phases:
         pads = block.pads(size)
         seen = padded[:, top - pads[0][0] :, left - pads[1][0] :]
@@ -56,6 +62,31 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
         out = result[:, block.rows, block.columns]
         # A number for each phase and group: with the phase's alone, phases would draw the random bits of other groups'.
         _add(lowering, equation, ConvolutionTensors(windows, kernel, out, block.number * groups), here)
+
+
+def _channels_outside(lowering: Lowering, equation: Equation, images: Tensor) -> Tensor:
+    """Images (n, h, w, channels) whose positions lie together: in a new array, unless there is one of either."""
+    *positions, channels = images.shape
+    if channels == 1 or math.prod(positions) == 1:
+        return images
+    return _reordered(lowering, equation, images, (3, 0, 1, 2))
+
+
+def _outputs_outside(lowering: Lowering, equation: Equation, weight: Tensor) -> Tensor:
+    """A weight (kh, kw, channels, outputs) whose channels lie together: in a new array, unless there is one of either.
+
+    An input gradient sums over the outputs and makes channels.
+    """
+    if min(weight.shape[2:]) == 1:
+        return weight
+    return _reordered(lowering, equation, weight, (0, 1, 3, 2))
+
+
+def _reordered(lowering: Lowering, equation: Equation, tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A tensor's copy whose elements lie in another order of the axes, as the matrix unit takes it."""
+    name = f"{equation.name}: operand"
+    made = copied(lowering.graph, lowering.programs, tensor.transpose(*axes), name, reorders=True)
+    return made.transpose(*(axes.index(axis) for axis in range(len(axes))))
 
 
 def _add(lowering: Lowering, equation: Equation, tensors: ConvolutionTensors, plan: ConvPlan) -> None:

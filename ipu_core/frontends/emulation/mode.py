@@ -309,6 +309,7 @@ def _not_here(precision: Precision) -> dict[str, bool]:
         "gradients kept as a running mean": precision.running_mean,
         "a model under unit scaling": precision.unit_scaled,
         "rounding of all of the optimizer's arithmetic": precision.everywhere,
+        "norms of narrow numbers": precision.norms != "float32",
     }
 
 

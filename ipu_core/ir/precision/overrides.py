@@ -17,6 +17,7 @@ RoundingsByField = tuple[tuple[str, Rounding], ...]
 SUMS = ("promote", "group", "splits", "adder")
 """What a precision says of the order of products."""
 
+TEXTS = ("adder", "norms")
 SWITCHES = ("store_root", "running_mean", "unit_scaled", "everywhere")
 SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
@@ -52,13 +53,13 @@ def overrides(
         if value not in SWITCH:
             raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
         return {field: SWITCH[value]}
-    if field == "adder":
+    if field in TEXTS:
         return {field: value}
     if field in ("scaled_state", *SUMS):
         return {field: _number(value, whole=field in SUMS)}
     named = {"moments": ("first_moment", "second_moment"), "every": tuple(formats)}.get(field, (field,))
     if named[0] not in formats:
-        fields = ", ".join((*formats, "moments", "every", "scaled_state", *SUMS, *SWITCHES, *READERS))
+        fields = ", ".join((*formats, "moments", "every", "scaled_state", *SUMS, "norms", *SWITCHES, *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {"everywhere": True} if field == "every" else {}
     for one in named:

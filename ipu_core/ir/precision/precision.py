@@ -28,6 +28,7 @@ from ipu_core.ir.precision.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.precision.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.precision.said_rounding import RoundedFormat, split_words
 from ipu_core.ir.precision.scaled_products import scale_products
+from ipu_core.ir.precision.whitening import NORMS
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from lowprec import FloatFormat, Identified, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
@@ -71,6 +72,9 @@ class Precision(RoleFormats):
             `nn.unit_parameters` does; a `TrainLoop` refuses others.
         everywhere: losses, norms, softmax and the optimizer's arithmetic are not float32 but have the formats of all
             else: activations' and gradients', the optimizer's that of weights.
+        norms: "float32", or "operands": only the statistics of norms (sums, squares and what is made of them) are
+            float32; what has an element for each of the input is in the operands' format, in the backward pass in the
+            gradients', as PopNN computes norms of halves. Norms of a captured JAX function are not known as such.
         roundings: how the values of single fields are rounded, by field: {"weights": Rounding("stochastic",
             random_bits=5)}. They are rounded once, from float32, by its own policies.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
@@ -222,7 +226,7 @@ class Precision(RoleFormats):
         words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
         changed = [name for name in FORMATS if self._kept_as(name) != base._kept_as(name)]
         words += [f"{name}={self._kept_as(name)}" for name in changed]
-        others = {name: getattr(self, name) for name in ("scaled_state", *SUMS, *SWITCHES)}
+        others = {name: getattr(self, name) for name in ("scaled_state", *SUMS, "norms", *SWITCHES)}
         words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
         if self.scaling is not None and base.scaling is not None:
             words += difference(self.scaling, base.scaling)
@@ -240,6 +244,7 @@ class Precision(RoleFormats):
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
         scaled += ", under unit scaling" if self.unit_scaled else ""
         scaled += ", losses, norms, softmax and the optimizer's arithmetic too" if self.everywhere else ""
+        scaled += ", of norms only the statistics in float32" if self.norms != NORMS[0] else ""
         promoted = f", products summed in {self.order.order_words()}" if self.order is not None else ""
         promoted += f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)

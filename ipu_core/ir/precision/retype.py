@@ -29,6 +29,7 @@ from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.pinned import pinned_formats
 from ipu_core.ir.precision.role_formats import RoleFormats, Rule
 from ipu_core.ir.precision.rules import ROUNDINGS
+from ipu_core.ir.precision.whitening import Whitening
 from ipu_core.ir.regions import Loop, Scan
 from lowprec import FloatFormat, Rounding, as_format, astype
 from lowprec import float32 as FLOAT32
@@ -111,6 +112,7 @@ class Retype:
         self.carries = dict(carries_of(block))
         self.owners: dict[Var, str | None] = {}
         self.pinned_formats = pinned_formats(block, self._own_format)
+        self.whitening = Whitening(block) if table.norms == "operands" else None
 
     def run(self) -> Block:
         """The typed Block."""
@@ -215,7 +217,9 @@ class Retype:
 
     def _rule(self, equation: Equation) -> Rule:
         """What the table says for an equation, or the function asked for."""
-        rule = self.table.at(equation).rule(equation.role, equation.family)
+        narrow = self.whitening is not None and self.whitening.has(equation)
+        family = "elementwise" if narrow else equation.family
+        rule = self.table.at(equation).rule(equation.role, family)
         asked = self.pinned_formats.get(equation.output)
         if asked is None:
             return rule
@@ -252,6 +256,8 @@ class Retype:
             # result.
             return self._version(var, rule.output, rule.rounding)
         origin = self._origin(var)
+        if self.whitening is not None and self.whitening.has(equation) and self.whitening.is_statistic(var):
+            return self._version(var, rule.output, rule.rounding)
         # Sums convert all that they read. Others take results as they come, and convert arrays of the outside alone: a
         # single number, such as a rate, stays whole.
         whole = OPS[equation.op].family in ("matmul", "conv", "reduction")

@@ -27,6 +27,7 @@ from ipu_core.ir.precision.rules import (
     rules_of,
 )
 from ipu_core.ir.precision.said_rounding import RoundedFormat, as_rounded, written
+from ipu_core.ir.precision.whitening import NORMS
 from lowprec import Accumulation, FloatFormat, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -87,6 +88,7 @@ class RoleFormats:
     adder: str | None = None
     unit_scaled: bool = False
     everywhere: bool = False
+    norms: str = NORMS[0]
     roundings: tuple[tuple[str, Rounding], ...] = ()
     rules: tuple[PrecisionRule, ...] = ()
 
@@ -121,6 +123,11 @@ class RoleFormats:
         for field in ("streamed", *SWITCHES):
             if not isinstance(getattr(self, field), bool):
                 raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
+        if self.norms not in NORMS:
+            raise ValueError(f"norms must be {' or '.join(map(repr, NORMS))}, not {self.norms!r}")
+        if self.everywhere and self.norms != NORMS[0]:
+            words = f"beside it norms={self.norms!r} does nothing"
+            raise ValueError(f"everywhere=True has norms in the operands' format: {words}")
         if type(self.scaled_state) not in (int, float) or not 0 < self.scaled_state <= LARGEST_SCALE:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
         if not isinstance(self.scaling, OperandScaling | None):

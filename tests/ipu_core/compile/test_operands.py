@@ -18,7 +18,7 @@ GC200, FEW = Target("gc200"), Target("gc200", tiles=6)
 X, W = (np.random.default_rng(n).normal(size=(48, 48)).astype(np.float16) for n in (1, 2))
 CASES: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "as they lie": (lambda x, w: x @ w, [True, True]),
-    "transposed": (lambda x, w: x.T @ w.T, [True, True]),
+    "transposed": (lambda x, w: x.T @ w.T, [False, False]),
     "a part": (lambda x, w: x[:, 8:40] @ w[8:40], [False, False]),
     "the first rows": (lambda x, w: x[:32] @ w, [False, True]),
     "broadcast": (lambda x, w: np.broadcast_to(x, (2, 48, 48)) @ np.broadcast_to(w, (2, 48, 48)), [False, False]),

@@ -184,6 +184,7 @@ def test_what_hides_products_is_refused_and_all_is_as_before_afterwards() -> Non
         ("fp16.32/promote=128", "sums that are promoted"),
         ("fp16.32/group=4", "an order of products"),
         ("fp16.16/nearest/store_root=true", "second moments kept as roots"),
+        ("fp16.16/nearest/norms=operands", "norms of narrow numbers"),
         ("mlperf-bert-pod16", "gradients kept as a running mean"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -35,7 +35,7 @@ CHANGES: dict[str, Any] = {
     "tiles": 64, "workers": 4, "tile_memory": 100_000, "clock": 1e9, "load_store_bytes_per_cycle": 8,
     "macs": (("float16", "float16", 8), ("float16", "float32", 8), ("float32", "float32", 8)),
     "exchange_bytes_per_cycle": 1, "exchange_bytes_per_cycle_shared": 2, "tiles_per_supertile": 1,
-    "exchange_fixed_cycles": 4000, "sync_cycles": 9, "local_copy_bytes_per_cycle": 1, "link_bandwidth": 1.0,
+    "exchange_fixed_cycles": 4000, "sync_cycles": 9, "local_copy_bytes_per_cycle": 1, "reorder_cycles": 9.0, "link_bandwidth": 1.0,
     "host_port": 1.0, "host_share": 1.0, "streaming_share": 1.0, "streaming_memory": 7,
     "published_sram_bandwidth": 1.0, "power": (1.0, 2.0), "energy": {"exchange": 3.0},
 }  # fmt: skip
