@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
@@ -30,6 +31,9 @@ DROPOUT_OVERHEAD: Final = 24  # [PL] cycles per worker
 DROPOUT_SUPERVISOR: Final = 6  # [PL] cycles per vertex
 TOP_TERM: Final = 3  # [model] cycles per worker and term: load, compare, branch
 TOP_LEVEL: Final = 6  # [model] cycles per worker and level of a heap: load both children, compare, choose, store
+REDUCE_ROW: Final = (
+    12  # [PL] cycles per worker and result whose terms lie together, beside one for every vector of them
+)
 REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
 
 # Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
@@ -177,17 +181,29 @@ def dropout(target: Target, elements: Numbers, size: int) -> Ints:
     return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
 
 
-def reduce(target: Target, terms: Numbers, results: Numbers, size: int) -> Ints:
+def reduce(
+    target: Target, terms: Numbers, results: Numbers, size: int, *, together: bool | npt.NDArray[np.bool_] = False
+) -> Ints:
     """Cycles of one vertex that adds so many terms of `size` bytes into each of so many results [PL: W(20 + ...) + 33].
 
     Workers share the results if there are enough of them, else the terms (one more pass adds their W sums).
+
+    Args:
+        target: the chip.
+        terms, results: how many.
+        size: bytes of a term.
+        together: whether the terms of a result lie together, so that a vector holds several of one.
     """
     w = target.workers
     terms, results = np.asarray(terms, np.int64), np.asarray(results, np.int64)
-    vectors = _vectors(results, size)
+    vectors, again = _vectors(results, size), _vectors(results, size) * (REDUCE_COLUMN + w)
     by_results = ceil_div(vectors, w) * (REDUCE_COLUMN + terms)
-    by_terms = vectors * (REDUCE_COLUMN + ceil_div(terms, w)) + vectors * (REDUCE_COLUMN + w)
-    cycles: Ints = w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
+    by_terms = vectors * (REDUCE_COLUMN + ceil_div(terms, w)) + again
+    least = np.minimum(by_results, by_terms)
+    by_rows = ceil_div(results, w) * (REDUCE_ROW + _vectors(terms, size))
+    by_parts = results * (REDUCE_ROW + _vectors(ceil_div(terms, w), size)) + again
+    least = np.where(together, np.minimum(least, np.minimum(by_rows, by_parts)), least)
+    cycles: Ints = w * (REDUCE_OVERHEAD + least) + REDUCE_SUPERVISOR
     return cycles
 
 

@@ -30,7 +30,7 @@ _COMMON: Final[dict[str, Any]] = {
     "exchange_fixed_cycles": 100,  # [PL] the planner's constant per exchange
     "sync_cycles": 90,  # [PL] the planner's constant per on-chip sync
     "local_copy_bytes_per_cycle": 8,  # [PL] ldst64pace: one 64-bit word in and out per cycle
-    "reorder_cycles": 1.25,  # [PL] the planner's 5/4, from layers of ResNet-50; its own tests took up to 10.3 for halves
+    "reorder_cycles": 1.25,  # [PL] the planner's 5/4, from layers of ResNet-50; its tests took up to 10.3 for halves
     "link_bandwidth": 160e9,  # [WP] bytes per second each way, all IPU-Links: 320 GB/s both ways
     "host_port": 32e9,  # [WP] bytes per second each way, PCIe Gen4 x16: 64 GB/s both ways; [open] streaming memory too
     "adder": "sequential",  # [open] order and width inside the AMP unit's 4-element dot

@@ -14,7 +14,7 @@ from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.ir.run.kernels import given_order, order_of
 from ipu_core.ir.run.rounded import is_rounded_apart
-from ipu_core.library.sides import Side, Sizes, planned
+from ipu_core.library.sides import Side, planned
 from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.placement.cuts import BYTE, BYTES_GROUP
 from ipu_core.placement.matmul import RESERVED, Placement, SumPlan
@@ -89,7 +89,7 @@ def choose_accumulations(block: Block, rule: OrderRule, typed: Block | None = No
             sums = sums_of(equation, _widest(equation))
             chosen[equation.number] = convolution_order(rule, sums)
         elif equation.op in SUMS:
-            chosen[equation.number] = _by_rule(rule, equation.op, sizes(equation))
+            chosen[equation.number] = _by_rule(rule, equation)
     for number in _of_bytes(block if typed is None else typed) & chosen.keys():
         chosen[number] = replace(chosen[number], group=BYTES_GROUP)
     return chosen
@@ -107,10 +107,11 @@ def _of_bytes(block: Block) -> set[int]:
     return {e.number for e in equations_of(block) if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
-def _by_rule(rule: OrderRule, op: str, size: Sizes) -> Accumulation:
-    if op in DOTS:
+def _by_rule(rule: OrderRule, equation: Equation) -> Accumulation:
+    size = sizes(equation)
+    if equation.op in DOTS:
         return product_order(rule, size.m, size.k, size.n, batch=size.batch)
-    return reduction_order(rule, size.m, size.k, size.n)
+    return reduction_order(rule, size.m, size.k, size.n, shape=equation.operands[0].type.shape)
 
 
 @in_default_state

@@ -14,7 +14,6 @@ from ipu_core.placement.matmul import Placement, SumPlan, plan_sum, product_of, 
 from lowprec import Accumulation
 from lowprec.values.axes import fold
 
-
 PRODUCTS: Final = ("bmk", "bkn")
 """The axes of the operands of a product, as the matrix unit takes them."""
 

@@ -16,6 +16,12 @@ terms filled up to whole groups, r results in all and t tiles of the family's ch
 - A plain sum of k terms has one part where r >= k t / 256, else 15, of at least 64 terms; from 32,768 terms on one for
   every 1,024, at most 124 (two stages) and 4 t / r, but not fewer than 15. No part has more than 32,768.
 
+Rule 2. As rule 1, but for plain sums. A tile has c elements of an array of that shape, and so t of its terms, where
+all tiles of the family have it as every array of halves lies (`placement.layout`). Where it has all terms of a result,
+these are one part. Else a sum over the first axes of at least 8,192 terms has parts of t terms, each in one group, if t
+is 8 at least: each tile adds up what it has, and only partial sums move. All others are rule 1's: their terms are
+moved to fewer tiles.
+
 No cost, memory or clock enters: a chip's figures choose where a sum lies, never what it is. The numbers 2, 1/2, 4,096,
 48, 64, 80, 100, 128 and 256 come from searches by modelled cycles for the sums of transformers, perceptrons and
 convolutional nets of many sizes on both families; such a search for every sum would save a few percent of its cycles.
@@ -25,25 +31,30 @@ A new rule gets a new number, and the old ones stay: runs that began under them 
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 from ipu_core.chip.target import AMP_ADDERS, Target
 from ipu_core.placement.convolution.sizes import Convolution, even_splits
 from ipu_core.placement.cuts import GROUP, usual_group
+from ipu_core.placement.layout import linear_layout
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
 from lowprec.values.accumulation import Adder
 from lowprec.values.formats import FormatLike
 
-RULES: Final = ("1",)
+RULES: Final = ("1", "2")
 RULE: Final = RULES[-1]
 """The version of the rule: it stands with every study's results."""
 
 # Not a Target's own: a study on a chip of fewer tiles would otherwise have other orders, and other bits.
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
+
+_PUBLISHED: Final = {"mk1": Target("gc2"), "mk2": Target("gc200")}
+MOST_MOVED: Final = 8192
+LEAST_TERMS: Final = 8  # of halves; partial sums are twice as wide: of fewer terms they are more than a quarter of them
 
 
 @dataclass(frozen=True)
@@ -127,14 +138,27 @@ def product_order(
     return Accumulation(group=group, splits=_vanishing(groups, parts), adder=rule.adder)
 
 
-def reduction_order(rule: OrderRule, outer: int, terms: int, inner: int, *, group: int = GROUP) -> Accumulation:
+def reduction_order(
+    rule: OrderRule,
+    outer: int,
+    terms: int,
+    inner: int,
+    *,
+    group: int = GROUP,
+    shape: Sequence[int] | None = None,
+) -> Accumulation:
     """The order of a sum over the terms of (outer, terms, inner), in float32.
 
     Args:
         rule: family and version; sums without products know no adder.
         outer, terms, inner: sizes.
-        group: terms between two roundings.
+        group: terms between two roundings; from version 2 on a part that is one tile's terms is one group.
+        shape: of the array as it is stored, whose axes join to the three sizes; None: these, or (outer, terms).
     """
+    if rule.version != "1" and (at_home := _terms_of_a_tile(rule, outer, terms, inner, shape)):
+        if at_home == terms:
+            return Accumulation(group=group)
+        return Accumulation(group=at_home, splits=ceil_div(terms, at_home))
     results, tiles = max(1, outer * inner), rule.tiles
     parts = 1
     if 256 * results < tiles * terms:
@@ -143,6 +167,17 @@ def reduction_order(rule: OrderRule, outer: int, terms: int, inner: int, *, grou
             parts = max(ONE_STAGE, min(terms >> 10, TWO_STAGES, 4 * tiles // results))
     parts = max(parts, ceil_div(terms, 1 << 15), 1)
     return Accumulation(group=group, splits=_vanishing(max(1, ceil_div(terms, group)), parts))
+
+
+def _terms_of_a_tile(rule: OrderRule, outer: int, terms: int, inner: int, shape: Sequence[int] | None) -> int:
+    """Terms of a part that no tile has to move; 0: there is none."""
+    if not outer * terms * inner:
+        return 0
+    stored = tuple(shape) if shape is not None else (outer, terms, inner) if inner > 1 else (outer, terms)
+    here = linear_layout(_PUBLISHED[rule.family], stored).chunk // inner
+    if here >= terms:
+        return terms
+    return here if outer == 1 and terms >= MOST_MOVED and here >= LEAST_TERMS else 0
 
 
 def convolution_order(rule: OrderRule, convolution: Convolution, *, group: int = GROUP) -> Accumulation:

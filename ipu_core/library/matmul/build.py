@@ -1,7 +1,7 @@
 """Products and sums on tiles: chains on their blocks, then the parts summed in stages, as a plan says."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from ipu_core.placement.axis_blocks import Segment
 from ipu_core.placement.matmul import SumPlan
 from ipu_core.placement.matmul.account import result_stays
 from ipu_core.placement.matmul.geometry import Geometry, Turn, TurnGroup
+from ipu_core.placement.matmul.spread import SpreadStage, spread_stages
 
 
 class Chains(NamedTuple):
@@ -189,6 +190,8 @@ class _Builder(NamedTuple):
     def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
         """Sums the parts (parts, batch, rows, columns) of a turn into the result, stage by stage."""
         order, grid = self.plan.accumulation, self.grid
+        if grid.spreads:
+            return list(self.spread(parts, columns))
         # the tiles that hold parts of a block share its rows in the sums, so that none adds up the whole block
         each = grid.share
         stages = order.stage_runs(grid.parts.size)
@@ -214,6 +217,74 @@ class _Builder(NamedTuple):
             counted += len(runs)
             parts = to
         return programs
+
+    def spread(self, parts: Tensor, columns: Sequence[Segment]) -> Iterator[Execute]:
+        """The same where tiles share the runs of parts and the columns of a single row."""
+        order, grid = self.plan.accumulation, self.grid
+        stages = spread_stages(order, grid.parts.size, grid.parts.count, min(grid.columns.piece, grid.columns.size))
+        counted = 0
+        for number, stage in enumerate(stages):
+            final, name = number == len(stages) - 1, f"{self.name}: sum parts"
+            to = self.out if final else self._between(stage, columns, name)
+            compute_set = self.graph.add_compute_set(name)
+            for column in columns:
+                for share in _shares(column.length, stage.each):
+                    for slot, run, count in _equal_runs(stage.runs):
+                        cut = _SpreadCut(parts, to, column, share, slot, run, count, final, 0 if final else counted)
+                        self._sum_runs(compute_set, stage, cut, columns)
+            yield Execute(compute_set)
+            counted += len(stage.runs)
+            parts = to
+
+    def _between(self, stage: SpreadStage, columns: Sequence[Segment], name: str) -> Tensor:
+        """Room for the results (runs, 1, 1, columns) of a stage, on the tiles that make them."""
+        order, grid = self.plan.accumulation, self.grid
+        count = len(stage.runs)
+        total = sum(segment.runs * segment.length for segment in columns)
+        borders, shares, blocks = [0], list[int](), list[int]()
+        for segment in columns:
+            for block in range(segment.runs):
+                ends = stage.borders(segment.length)[1:] + borders[-1]
+                shares += range(len(ends))
+                blocks += [segment.first + block] * len(ends)
+                borders += ends.tolist()
+        made = self.graph.add_variable(order.accumulate.name, (count, 1, 1, total), name, temporary=True)
+        at = stage.tile(np.arange(count)[:, None, None, None], np.array(shares))
+        tiles = block_tiles(grid, at, 0, np.array(blocks))
+        self.graph.map_blocks(
+            made, [np.arange(count + 1), np.array([0, 1]), np.array([0, 1]), np.array(borders)], tiles
+        )
+        return made
+
+    def _sum_runs(
+        self, compute_set: ComputeSet, stage: SpreadStage, cut: "_SpreadCut", columns: Sequence[Segment]
+    ) -> None:
+        """Adds the vertices that sum runs of one length over shares of the columns of some blocks."""
+        inner, share = _pushed(columns, cut.column), cut.share
+        length, start = cut.run[1] - cut.run[0], share.first * stage.each
+
+        def cuts(column: Segment, runs: tuple[int, int]) -> GroupCuts:
+            vertex = (("p", cut.together, runs[1]), ("n", column.runs, column.step), ("n", share.count, stage.each))
+            own = {"b": (0, 1), "m": (0, 1), "k": (0, 0), "p": runs, "n": (column.start + start, share.rows)}
+            return GroupCuts(vertex, own)
+
+        outside, made = cuts(cut.column, (cut.slot, 1)), cuts(inner, (cut.slot, 1))
+        fields = {
+            "parts": field(cut.parts, "pbmn", cuts(inner, (cut.run[0], length)), "pmn"),
+            "out": field(cut.to, "bmn", outside, "mn") if cut.final else field(cut.to, "pbmn", made, "mn"),
+        }
+        params = {
+            "accumulation": self.plan.accumulation,
+            "axes": cuts_letters(outside),
+            "final": cut.final,
+            "origin": origin_of(outside, 1),
+            "index": cut.togethered + cut.slot if not cut.final else 0,
+            "stochastic": self.stochastic,
+        }
+        runs = cut.slot + np.arange(cut.together)[:, None, None]
+        at = stage.tile(runs, share.first + np.arange(share.count))
+        tiles = block_tiles(self.grid, at, 0, (cut.column.first + np.arange(cut.column.runs))[:, None])
+        self.graph.add_vertices(compute_set, SumParts, tiles, fields, params, self.operation)
 
     def _sum(self, compute_set: ComputeSet, stage: _Stage, row: Segment, column: Segment) -> None:
         """Adds the vertices that sum one run of parts over the blocks of one pair of segments."""
@@ -259,6 +330,41 @@ class _Builder(NamedTuple):
             return block_tiles(self.grid, np.zeros((1, 1, 1), np.int64), blocks[:, None], across, batches)
         shares = share.first + np.arange(share.count)[:, None]
         return block_tiles(self.grid, shares, blocks[:, None, None], across, batch)
+
+
+class _SpreadCut(NamedTuple):
+    """Runs of parts of one length, and shares of one length of the columns of some blocks.
+
+    Attributes:
+        parts: (parts, 1, 1, columns) of a turn.
+        to: where to, as of a stage.
+        column: the blocks of columns.
+        share: which shares of each; its rows are columns.
+        slot: number of the first run.
+        run: first and last of its parts.
+        together: runs, a vertex each.
+        final: whether this is the last stage.
+        counted: intermediate results of the stages before.
+    """
+
+    parts: Tensor
+    to: Tensor
+    column: Segment
+    share: _Share
+    slot: int
+    run: tuple[int, int]
+    together: int
+    final: bool
+    counted: int
+
+
+def _equal_runs(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int], int]]:
+    """Runs of one length that follow each other: the number of the first, what it covers, how many."""
+    last = len(runs) - 1
+    even = runs[last][1] - runs[last][0] == runs[0][1] - runs[0][0]
+    yield 0, runs[0], len(runs) if even else last
+    if not even:
+        yield last, runs[last], 1
 
 
 def cuts_letters(cuts: GroupCuts) -> str:

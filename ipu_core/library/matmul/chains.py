@@ -1,5 +1,6 @@
 """Codelets that add: chains of products, chains of terms, sums of parts; and how their groups of vertices are cut."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from ipu_core.graph.codelet import Input, Output, Param
 from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import continues, first_along, fold_all
 from ipu_core.placement.cuts import stage_cycles
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 
 Array = npt.NDArray[Any]
 
@@ -136,7 +137,7 @@ class ReduceChains(_Summing):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         m, k, n = self.x.shape[-3:]
-        return int(cost.reduce(target, k, m * n, self.x.itemsize))
+        return int(cost.reduce(target, k, m * n, self.x.itemsize, together=n == 1))
 
 
 class MaxChains(ReduceChains):
@@ -163,9 +164,27 @@ class SumParts(_Summing):
             parts = np.moveaxis(self.parts, -3, 0)
             self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
             return
-        (parts, out), origin = fold([self.parts, self.out], self.axes, self.origin, {"m": (-2, -2), "n": (-1, -1)})
+        if not self.axes.startswith("p"):
+            self._kernel = self._sums(self.parts, self.out, self.axes, self.origin, self.index, fmt)
+            return
+        # vertices of runs that follow each other: every intermediate result has its number
+        origin = self.origin.at_first(0, len(self.axes))
+        each = zip(self.parts, self.out, itertools.count(self.index), strict=False)
+        kernels = [self._sums(parts, out, self.axes[1:], origin, index, fmt) for parts, out, index in each]
+
+        def every(key: Any) -> None:
+            for kernel in kernels:
+                kernel(key)
+
+        self._kernel = every
+
+    def _sums(
+        self, parts: Array, out: Array, axes: str, origin: BlockPosition, index: int, fmt: FloatFormat
+    ) -> Callable[[Any], None]:
+        """The sums of a run for all vertices along the other axes."""
+        (parts, out), origin = fold([parts, out], axes, origin, {"m": (-2, -2), "n": (-1, -1)})
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
-        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, origin, self.rounding, self.control)
+        return tile.sum_parts(parts, out, fmt, tag, index, origin, self.rounding, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

@@ -15,6 +15,7 @@ from ipu_core.placement.cuts import PlacementProblem, item_bytes, stage_cycles
 from ipu_core.placement.layout import Range, Stored, owned
 from ipu_core.placement.matmul.geometry import Geometry, Turn
 from ipu_core.placement.matmul.product import Product, chain_cycles
+from ipu_core.placement.matmul.spread import moves, spread_stages
 from ipu_core.placement.supersteps import Account
 from lowprec import Accumulation
 
@@ -316,6 +317,9 @@ def _stages(result: Account, placed: _Placed, turn: Turn, boxes: Boxes) -> None:
     """Supersteps that sum the parts: the tiles of a block share its rows, and exchange only before the first stage."""
     (target, _, accumulation), grid = placed.problem, placed.grid
     size = item_bytes(accumulation.accumulate)
+    if grid.spreads:
+        _spread(result, placed, turn, boxes)
+        return
     whole = np.maximum(boxes["m"].hi - boxes["m"].lo, 0)
     each = grid.share
     first = (boxes["p"].lo // grid.parts.block) * each
@@ -335,3 +339,27 @@ def _stages(result: Account, placed: _Placed, turn: Turn, boxes: Boxes) -> None:
         per_tile = np.where(rows * columns > 0, vertices * per_vertex, 0)
         result.superstep("sum parts" if grid.parts.size > 1 else "convert", per_tile, gather, scatter)
         gather = Traffic.none(target.tiles)
+
+
+def _spread(result: Account, placed: _Placed, turn: Turn, boxes: Boxes) -> None:
+    """The same where tiles share runs and columns: an exchange before every stage."""
+    (target, _, accumulation), grid = placed.problem, placed.grid
+    size, tiles = item_bytes(accumulation.accumulate), grid.parts.count
+    stages = spread_stages(accumulation, grid.parts.size, tiles, min(grid.columns.piece, grid.columns.size))
+    # The parts' numbers of a tile are its number in the block; the last block of columns may be narrower.
+    within, block = placed.places["p"], _range(placed, "n", turn.columns)
+    widths = np.where(within >= 0, np.maximum(block.hi - block.lo, 0), 0)
+    by_width = {int(w): list(moves(target, stages, grid.parts.block, int(w), size)) for w in np.unique(widths) if w}
+    for number, stage in enumerate(stages):
+        cycles, received, sent = (np.zeros(widths.size, np.int64) for _ in range(3))
+        for width, made in by_width.items():
+            here = widths == width
+            for total, of_block in zip((cycles, received, sent), made[number], strict=True):
+                total[here] = of_block[within[here]]
+        scatter = Traffic.none(target.tiles)
+        if number == len(stages) - 1:
+            lo = np.minimum(block.lo + within * stage.each, block.hi)
+            mine = Range(np.where(widths > 0, lo, 0), np.where(widths > 0, np.minimum(lo + stage.each, block.hi), 0))
+            scatter = _write(placed, turn, dict(boxes) | {"n": mine})
+        gather = _bytes(target, 1, received, sent, 0 * sent)
+        result.superstep("sum parts", cycles[: target.tiles], gather, scatter)

@@ -89,6 +89,11 @@ class Geometry:
         """Rows of a block's piece that each of its tiles sums the parts of."""
         return max(1, ceil_div(self.rows.piece, max(1, self.parts.count)))
 
+    @cached_property
+    def spreads(self) -> bool:
+        """Whether tiles share the runs of parts and the columns of a single row, see `spread`, and not its rows."""
+        return self.batch.size == 1 and self.rows.size == 1 and self.parts.count > 1
+
     def tile(self, batch: Ints, part: Ints, row: Ints, column: Ints) -> Ints:
         """The tile of a block, given its place along each axis of the grid (arrays that broadcast)."""
         _, parts, rows, columns = self.grid

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ipu_core.chip import cost
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
@@ -107,6 +109,6 @@ def chain_cycles(problem: PlacementProblem[Product], m: Any, k: Any, n: Any, goe
     """Cycles of one vertex that makes m x n chains of k steps, or goes on with them from partial results."""
     target, product, accumulation = problem
     if product.b is None:
-        return cost.reduce(target, k, m * n, item_bytes(product.operands))
+        return cost.reduce(target, k, m * n, item_bytes(product.operands), together=np.asarray(n) == 1)
     unit = cost.amp_shape(target, product.operands, accumulation.accumulate.name)
     return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group_of(product.k), goes_on=goes_on)

@@ -16,7 +16,8 @@ from ipu_core.chip.traffic import shared_weight
 from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.placement.layout import Stored
 from ipu_core.placement.matmul.product import Product, chain_cycles
-from ipu_core.placement.matmul.working_set import Piece, chain_bytes, stages_of, working_set
+from ipu_core.placement.matmul.spread import stage_sizes, stages_of
+from ipu_core.placement.matmul.working_set import Piece, chain_bytes, working_set
 from ipu_core.placement.search import UNBOUNDED, Candidates, Costed
 from lowprec.integers import ceil_div
 
@@ -192,7 +193,7 @@ def _received(
     target, product, _ = problem
     a, b = piece.operands(product)
     if product.b is None:
-        return a, b
+        return np.where(_at_home(problem, at.over), 0, a), b
     grains, saved = ceil_div(product.n, product.grain), 1 - shared_weight(target)
     share_a = 1 if least else _paired(grains, at.over.columns, at.turns.columns)
     share_b = 1 if least else _paired(product.m, at.over.rows, at.turns.rows)
@@ -200,6 +201,15 @@ def _received(
         np.where((at.rows_fastest == 0) & (at.over.columns % 2 == 0), a * (1 - share_a * saved), a),
         np.where((at.rows_fastest == 1) & (at.over.rows % 2 == 0), b * (1 - share_b * saved), b),
     )
+
+
+def _at_home(problem: PlacementProblem[Product], over: Cuts) -> Any:
+    """Whether every tile adds up terms of its own, one part: parts are as long as what it has of them."""
+    product, (part, parts) = problem.sums, _parts(problem)
+    fits = (
+        product.m == 1 and product.a.axes.index("k") < product.a.axes.index("n") and part * product.n == product.a.chunk
+    )
+    return fits & (over.parts == parts) & (over.columns == 1)
 
 
 def _paired(size: int, cuts: Any, turns: Any) -> Any:
@@ -228,8 +238,10 @@ def _sent(product: Product, operand: Stored, axis: str, turns: Any, depths: Any)
 
 def _summing(problem: PlacementProblem[Product], piece: Piece, part_tiles: Ints) -> Floats:
     """Cycles of summing the parts on one tile's share of the results, with the exchange before the first stage."""
-    target, _, accumulation = problem
+    target, product, accumulation = problem
     size = item_bytes(accumulation.accumulate)
+    if product.m == 1 and product.batch == 1:
+        return _summing_spread(problem, piece, part_tiles)
     results = piece.batch * piece.share * piece.columns
     exchanged = np.where(part_tiles > 1, (piece.parts - piece.each) * results * size, 0)
     cycles = np.where(part_tiles > 1, _phase(target, exchanged), target.sync_cycles)
@@ -242,4 +254,22 @@ def _summing(problem: PlacementProblem[Product], piece: Piece, part_tiles: Ints)
         one = np.where(terms == 1, cost.cast(target, results, size), cost.reduce(target, terms, results, size))
         cycles = cycles + np.where(stages > number, runs * one + (number > 0) * target.sync_cycles, 0)
         left = runs
+    return cycles
+
+
+def _summing_spread(problem: PlacementProblem[Product], piece: Piece, part_tiles: Ints) -> Floats:
+    """The same of a single row, see `spread`: an exchange before every stage."""
+    target, _, accumulation = problem
+    size = item_bytes(accumulation.accumulate)
+    tiles = np.maximum(1, ceil_div(piece.parts, piece.each))
+    cycles = np.zeros(np.broadcast_shapes(np.shape(tiles), np.shape(piece.columns)))
+    for stage in stage_sizes(accumulation, piece.parts, tiles, piece.columns):
+        one = np.where(
+            stage.terms == 1,
+            cost.cast(target, stage.columns, size),
+            cost.reduce(target, stage.terms, stage.columns, size),
+        )
+        moved = np.where(part_tiles > 1, stage.vertices * stage.terms * stage.columns * size, 0)
+        phase = np.where(part_tiles > 1, _phase(target, moved), target.sync_cycles)
+        cycles = cycles + np.where(stage.there, stage.vertices * one + phase, 0)
     return cycles

@@ -6,6 +6,7 @@ import numpy as np
 
 from ipu_core.placement.cuts import item_bytes
 from ipu_core.placement.matmul.product import Product
+from ipu_core.placement.matmul.spread import stage_sizes, stages_of
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
 
@@ -48,14 +49,6 @@ class Piece(NamedTuple):
         return (np.asarray(self.parts) == 1) & (accumulation.one_format)
 
 
-def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
-    """(summing stages, parts in a run of all stages but the last) for numbers of parts."""
-    array = np.asarray(parts)
-    kinds, which = np.unique(array, return_inverse=True)
-    stages, runs = np.array([accumulation.stage_shape(int(n)) for n in kinds]).reshape(-1, 2).T
-    return stages[which].reshape(array.shape), runs[which].reshape(array.shape)
-
-
 def chain_bytes(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes that a tile needs while it makes chains: gathered operands, partial results, results."""
     a, b = piece.operands(product)
@@ -69,6 +62,10 @@ def working_set(product: Product, accumulation: Accumulation, piece: Piece) -> A
     a, b = piece.operands(product)
     held = np.where(np.asarray(piece.held) == 1, a, np.where(np.asarray(piece.held) == 2, b, 0))
     direct = piece.direct(accumulation)
+    if product.m == 1 and product.batch == 1:
+        partials = np.where(direct, 0, _partials(accumulation, piece))
+        summing = held + np.where(direct, 0, _spread_bytes(accumulation, piece, partials))
+        return np.maximum(chain_bytes(product, accumulation, piece), summing)
     mine = piece.batch * piece.share * piece.columns
     stages, run = stages_of(accumulation, piece.parts)
     firsts = np.where(stages > 1, ceil_div(piece.parts, run) * mine * partial, 0)
@@ -78,6 +75,20 @@ def working_set(product: Product, accumulation: Accumulation, piece: Piece) -> A
     summing = held + partials + gathered + np.where(stages > 1, firsts, results)
     # Three moments: chains under way, the first stage, and the last one with the sums of the first; the fullest counts.
     return np.maximum(chain_bytes(product, accumulation, piece), np.maximum(summing, held + 2 * firsts + results))
+
+
+def _spread_bytes(accumulation: Accumulation, piece: Piece, partials: Any) -> Any:
+    """The fullest moment of the stages of a single row, see `spread`: what a stage reads, gathers and makes."""
+    partial, out = (item_bytes(fmt) for fmt in (accumulation.accumulate, accumulation.out))
+    tiles = np.maximum(1, ceil_div(piece.parts, piece.each))
+    found, there = np.zeros(()), partials
+    stages, _ = stages_of(accumulation, piece.parts)
+    for number, stage in enumerate(stage_sizes(accumulation, piece.parts, tiles, piece.columns)):
+        made = stage.vertices * stage.columns * np.where(stages == number + 1, out, partial)
+        gathered = np.where(tiles > 1, stage.vertices * stage.terms * stage.columns * partial, 0)
+        found = np.maximum(found, np.where(stage.there, there + gathered + made, 0))
+        there = made
+    return found.astype(np.int64)
 
 
 def _partials(accumulation: Accumulation, piece: Piece) -> Any:

@@ -12,8 +12,11 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import reduce
+from ipu_core.placement.cuts import PlacementProblem
 from ipu_core.placement.layout import Stored
-from ipu_core.placement.matmul import Placement
+from ipu_core.placement.matmul import Placement, SumPlan
+from ipu_core.placement.matmul.sum_plan import accounted
+from ipu_core.placement.orders import OrderRule, reduction_order
 from lowprec import Accumulation, Key
 from lowprec.sums.reduce import reduce_sum
 from tests.ipu_core.plans import plan_reduction
@@ -37,14 +40,51 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
     )
     together = -(-len(order.parts(terms)) // cuts[2])  # parts on a tile: in time they are taken one after another
     placement = replace(placement, serial_depth=rng.randint(1, together))
-    graph, size = Graph(target), (outer, terms, inner)
+    check(
+        (outer, terms, inner),
+        order,
+        plan_reduction(target, outer, terms, inner, accumulation=order, placement=placement),
+        rng,
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tiles_share_the_runs_of_parts_and_the_columns_of_a_single_row(seed: int) -> None:
+    """As many parts as tiles or a few on each, in one to three stages; whole and short last runs, shares and blocks."""
+    rng = random.Random(seed)
+    target = Target("gc200", tiles=rng.choice([33, 64, 200]))
+    terms, inner = rng.randint(30, 700), rng.choice([1, 3, 4, 9, 21, 40])
+    types = rng.choice([("float16", "float16"), ("float32", "float16"), ("float32", "float32")])
+    order = Accumulation(rng.choice([1, 3, 4]), rng.randint(2, 180), rng.choice([None, None, None, 2, 3]), *types)
+    parts, columns = len(order.parts(terms)), rng.choice([1, 1, 2, 3])
+    tiles = rng.choice([parts, parts, -(-parts // 3), -(-parts // 13)])
+    placement = Placement(1, columns, max(1, min(tiles, target.tiles // columns)), serial_columns=rng.choice([1, 1, 2]))
+    plan = plan_reduction(target, 1, terms, inner, accumulation=order, placement=placement)
+    check((1, terms, inner), order, plan, rng)
+
+
+def test_a_tile_that_adds_up_what_it_has_moves_no_term() -> None:
+    """And its partial sums go to many tiles, not to one."""
+    target = Target("gc200")
+    order = reduction_order(OrderRule.of(target), 1, 62720, 64).with_types("float32", "float32")
+    plan = plan_reduction(target, 1, 62720, 64, accumulation=order)
+    assert (plan.placement.parts, plan.placement.columns) == (order.splits, 1)
+    first, *stages = accounted(PlacementProblem(target, plan.product, plan.accumulation), plan.placement).sets
+    assert first.gather.received.max() == 0
+    assert [(stage.compute > 0).sum() for stage in stages] == [122 * 8, 11 * 16, 16]  # runs x shares of 64 columns
+    assert plan.received < 2 * order.splits * 64 * 4
+
+
+def check(size: tuple[int, int, int], order: Accumulation, plan: SumPlan, rng: random.Random) -> None:
+    """Bits of the contract, the plan's account and its memory are the engine's."""
+    (outer, _, inner), target = size, plan.target
+    graph, types = Graph(target), (order.accumulate.name, order.out.name)
     x = add_array(graph, "float16", size, temporary=False)
     out = add_array(graph, types[1], (outer, inner), temporary=False)
-    plan = plan_reduction(target, *size, accumulation=order, placement=placement)
     stochastic = rng.random() < 0.5
     programs = reduce(graph, x, out, plan, stochastic=stochastic, operation=4)
     engine = Engine(graph, Sequence(*programs), key=2, allow_out_of_memory=True)
-    values = np.random.default_rng(seed).normal(size=size).astype(np.float16)
+    values = np.random.default_rng(rng.randint(0, 99)).normal(size=size).astype(np.float16)
     engine.write(x, values)
     engine.run()
     wanted = reduce_sum(
@@ -57,6 +97,9 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
     told = (plan.compute_cycles, plan.exchange_cycles, plan.sync_cycles, plan.received, plan.sent)
     moved = int(profile.bytes_in.sum()), int(profile.bytes_out.sum())
     assert told == (profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles, *moved), plan.words()
+    there = engine.memory.categories
+    passing = sum(there.get(name, 0) for name in ("temporaries", "gathered operands", "exchange buffers"))
+    assert passing <= plan.memory + 64, plan.words()  # each array on a tile is padded to a whole word
 
 
 @pytest.mark.parametrize("stochastic", [False, True])

@@ -74,7 +74,7 @@ def counted(problem: Problem, grid: Geometry) -> tuple[int, int, list[int], list
             m, k, n = (len(box[axis]) for axis in "mkn")
             going = turn.depth > 0
             busy[tile] += (cost.matmul(target, m, k, n, shape=unit, group=order.group_of(product.k), goes_on=going)
-                           if unit else cost.reduce(target, k, m * n, size))  # fmt: skip
+                           if unit else cost.reduce(target, k, m * n, size, together=n == 1))  # fmt: skip
             for moved, (_, layout) in zip(reads, product.loaded, strict=True):
                 moved |= {(e // layout.chunk, tile, e) for e in elements(layout, product.sizes, box)}
             mine = elements(product.out, product.sizes, box)

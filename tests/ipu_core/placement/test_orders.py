@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import fields
 from typing import Any
@@ -14,7 +15,7 @@ from ipu_core.chip.target import CHIPS
 from ipu_core.placement.convolution import Convolution, plan_convolution
 from ipu_core.placement.convolution.sizes import even_splits
 from ipu_core.placement.matmul import plan_sum, product_of, sum_of
-from ipu_core.placement.orders import TILES, OrderRule, convolution_order, product_order, reduction_order
+from ipu_core.placement.orders import RULES, TILES, OrderRule, convolution_order, product_order, reduction_order
 from lowprec import Accumulation
 from tests.golden import load, orders
 
@@ -35,7 +36,8 @@ CHANGES: dict[str, Any] = {
     "tiles": 64, "workers": 4, "tile_memory": 100_000, "clock": 1e9, "load_store_bytes_per_cycle": 8,
     "macs": (("float16", "float16", 8), ("float16", "float32", 8), ("float32", "float32", 8)),
     "exchange_bytes_per_cycle": 1, "exchange_bytes_per_cycle_shared": 2, "tiles_per_supertile": 1,
-    "exchange_fixed_cycles": 4000, "sync_cycles": 9, "local_copy_bytes_per_cycle": 1, "reorder_cycles": 9.0, "link_bandwidth": 1.0,
+    "exchange_fixed_cycles": 4000, "sync_cycles": 9, "local_copy_bytes_per_cycle": 1, "reorder_cycles": 9.0,
+    "link_bandwidth": 1.0,
     "host_port": 1.0, "host_share": 1.0, "streaming_share": 1.0, "streaming_memory": 7,
     "published_sram_bandwidth": 1.0, "power": (1.0, 2.0), "energy": {"exchange": 3.0},
 }  # fmt: skip
@@ -50,15 +52,16 @@ def test_every_figure_is_tried() -> None:
 def test_no_figure_of_a_chip_decides_an_order(chip: str, figure: str) -> None:
     plain, other = Target(chip), Target(chip, **{figure: CHANGES[figure]})
     assert plain != other
-    for what, size in orders.shapes()[::7]:
-        assert orders.parts(what, size, other) == orders.parts(what, size, plain)
+    for what, size in orders.shapes()[::7] + orders.LONG:
+        for version in RULES:
+            assert orders.parts(what, size, other, version) == orders.parts(what, size, plain, version)
 
 
 def test_chips_of_a_family_have_one_order() -> None:
-    some = orders.shapes()[::5]
-    for chip in ("bow", "c600"):
-        found = [orders.parts(what, size, Target(chip)) for what, size in some]
-        assert found == [orders.parts(what, size, Target("gc200")) for what, size in some]
+    some = orders.shapes()[::5] + orders.LONG
+    for chip, version in itertools.product(("bow", "c600"), RULES):
+        found = [orders.parts(what, size, Target(chip), version) for what, size in some]
+        assert found == [orders.parts(what, size, Target("gc200"), version) for what, size in some]
 
 
 def test_figures_change_no_weight() -> None:
@@ -132,10 +135,11 @@ def test_plain_sums_are_near_the_best_order(chip: str) -> None:
     target, ratios = Target(chip), []
     for terms, results in ((256, 64), (768, 384), (1024, 512), (8192, 1), (65536, 1), (262144, 1), (65536, 256)):
         product, groups = sum_of(target, 1, terms, results), terms // 16
-        tried = {math.ceil(groups / math.ceil(groups / p)) for p in (1, 4, 8, 15, 22, 32, 43, 64, 90, 124)}
-        own = reduction_order(OrderRule.of(target), 1, terms, results).splits
-        cycles = {p: plan_sum(target, product, Accumulation(splits=p), types=HALF).cycles for p in tried | {own}}
-        ratios.append(cycles[own] / min(cycles.values()))
+        tried = {math.ceil(groups / math.ceil(groups / p)) for p in (1, 4, 8, 15, 22, 32, 43, 64, 90, 124, 400, 1100)}
+        own = reduction_order(OrderRule.of(target), 1, terms, results)
+        cycles = [plan_sum(target, product, Accumulation(splits=p), types=HALF).cycles for p in tried]
+        found = plan_sum(target, product, own, types=HALF).cycles
+        ratios.append(found / min(*cycles, found))
     print([f"{ratio:.2f}" for ratio in ratios])
     assert max(ratios) <= 1.18
     assert np.exp(np.mean(np.log(ratios))) <= 1.06
