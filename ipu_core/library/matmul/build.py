@@ -278,7 +278,7 @@ class _Builder(NamedTuple):
             "axes": cuts_letters(outside),
             "final": cut.final,
             "origin": origin_of(outside, 1),
-            "index": cut.togethered + cut.slot if not cut.final else 0,
+            "index": cut.counted + cut.slot if not cut.final else 0,
             "stochastic": self.stochastic,
         }
         runs = cut.slot + np.arange(cut.together)[:, None, None]
