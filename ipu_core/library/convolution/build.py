@@ -212,20 +212,27 @@ class _ConvolutionBuilder(NamedTuple):
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
         # sums have blocks of their own: as many tiles as there are add parts up, not those of one part alone
         lengths = sum_block(self.graph.target, result)
-        axes = tuple(Blocks(size, length, length) for size, length in zip(result[:3], lengths, strict=True))
+        sizes = *result[:3], result[4]
+        *axes, outputs = (Blocks(size, length, length) for size, length in zip(sizes, lengths, strict=True))
+        counts = tuple(axis.count for axis in (*axes, outputs))
         # an axis of slots, as an intermediate stage has one for each run
         to = self.tensors.out[None]
         if not final:
             to = self.graph.add_variable(order.accumulate, (len(runs), *result), name, temporary=True)
-            cuts = [np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in axes]
-            whole = [np.array([0, size]) for size in result[3:]]
-            tiles = np.arange(math.prod(axis.count for axis in axes)).reshape(1, *(axis.count for axis in axes), 1, 1)
-            self.graph.map_blocks(to, [np.array([0, len(runs)]), *cuts, *whole], tiles)
+            *cuts, last = (
+                np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in (*axes, outputs)
+            )
+            tiles = np.arange(math.prod(counts)).reshape(1, *counts[:3], 1, counts[3])
+            self.graph.map_blocks(to, [np.array([0, len(runs)]), *cuts, np.array([0, result[3]]), last], tiles)
         compute_set = self.graph.add_compute_set(name)
-        for (slot, run), block in itertools.product(enumerate(runs), _blocks(axes)):
+        shares = [Segment(0, 1, i * outputs.block, 0, min(outputs.block, result[4] - i * outputs.block))
+                  for i in range(outputs.count)]  # fmt: skip
+        for (slot, run), block, (number, share) in itertools.product(
+            enumerate(runs), _blocks(tuple(axes)), enumerate(shares)
+        ):
             numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
-            tiles = np.ravel_multi_index(np.ix_(*numbers), tuple(axis.count for axis in axes))
-            ends = tuple(Segment(0, 1, 0, size, size) for size in result[3:])
+            tiles = np.ravel_multi_index((*np.ix_(*numbers), np.array(number)), counts)
+            ends = Segment(0, 1, 0, result[3], result[3]), share
             fields = {
                 "parts": _field(parts[run[0] : run[1]], (*block, *ends), (-5, -4, -3, -2, -1), 3),
                 "out": _field(to[slot], (*block, *ends), (-5, -4, -3, -2, -1), 3),

@@ -114,7 +114,7 @@ class WeightChains(_Chains):
 class SumBlocks(Rounded):
     """Sums parts (P, result axes) in float32, ascending, and rounds once to the accumulator's or the result's format.
 
-    Vertex axes are the first three of the result: groups and outputs stay together.
+    Vertex axes are the first three of the result; a vertex has all groups, and some of the outputs.
     """
 
     parts = Input(None, ndim=6)
@@ -132,13 +132,13 @@ class SumBlocks(Rounded):
             parts = np.moveaxis(self.parts, -6, 0)
             self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
             return
-        # groups and outputs lie whole on a tile, so only the first three axes are cut
+        # vertices along the first three axes lie in a row; each share of the outputs is a group of vertices of its own
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place
         # the result seen as a matrix, a row for each place and a product of the batch for each convolution group
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
-        place = BlockPosition(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
+        place = BlockPosition(rows[None], lies.column, 0, lies.batch + np.arange(groups)[:, None, None])
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
         self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)

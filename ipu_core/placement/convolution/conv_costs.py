@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ipu_core.placement.layout import linear_layout
 from ipu_core.placement.search import Candidates, Costed
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
+
+
+SUM_GRAIN: Final = 4  # outputs that tiles share where they sum parts are cut in whole vectors of halves
 
 
 class Costs(NamedTuple):
@@ -75,7 +78,7 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
         exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
         memory = operands + zeros + _elements(piece) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
-    summed = math.prod(sum_block(target, convolution.result)) * convolution.result[3] * convolution.result[4]
+    summed = sum_results(target, convolution.result)
     stages = order.stage_runs(parts)
     compute = compute + _summing(problem, parts)
     received = parts * summed * partial + max(summed, _chunk(target, convolution)) * out
@@ -156,7 +159,7 @@ def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: 
 def _summing(problem: PlacementProblem[Convolution], parts: int) -> Any:
     """Cycles of the stages on the tile with the largest block of results."""
     target, convolution, order = problem
-    summed = np.asarray(math.prod(sum_block(target, convolution.result)) * math.prod(convolution.result[3:]))
+    summed = np.asarray(sum_results(target, convolution.result))
     size = item_bytes(order.accumulate)
     return sum(stage_cycles(target, b - a, summed, size) for runs in order.stage_runs(parts) for a, b in runs)
 
@@ -175,12 +178,20 @@ def _chunk(target: Target, convolution: Convolution) -> int:
     return linear_layout(target, (*outer, groups * outputs)).chunk
 
 
-def sum_block(target: Target, result: Five) -> tuple[int, int, int]:
-    """Lengths along the first three result axes of the block in which one tile sums the parts."""
+def sum_results(target: Target, result: Five) -> int:
+    """Results of the largest block in which one tile sums the parts; it has all groups."""
+    return math.prod(sum_block(target, result)) * result[3]
+
+
+def sum_block(target: Target, result: Five) -> tuple[int, int, int, int]:
+    """Lengths along the first three result axes, and along the outputs, of the block in which one tile sums the parts."""
     left, found = target.tiles, []
     for size in result[:3]:
         # Outermost axes first: a tile then sums neighbours, which lie together in the result.
         cuts = max(1, min(size, left))
         found.append(max(1, ceil_div(size, cuts)))
         left //= max(1, ceil_div(size, found[-1]))
-    return found[0], found[1], found[2]
+    # Where positions are few, tiles share the outputs of one, in whole vectors.
+    outputs = max(1, result[4])
+    shares = max(1, min(ceil_div(outputs, SUM_GRAIN), left))
+    return found[0], found[1], found[2], min(outputs, SUM_GRAIN * ceil_div(ceil_div(outputs, SUM_GRAIN), shares))

@@ -216,7 +216,7 @@ def test_a_tile_works_off_its_parts_one_after_the_other_the_last_one_may_be_shor
 def stages(problem: PlacementProblem[Convolution], parts: int) -> int:
     """Cycles of summing so many parts on the fullest tile."""
     target, sizes, order = problem
-    results = math.prod(sum_block(target, sizes.result)) * sizes.result[3] * sizes.result[4]
+    results = math.prod(sum_block(target, sizes.result)) * sizes.result[3]
     return sum(int(cost.reduce(target, b - a, results, 2)) for runs in order.stage_runs(parts) for a, b in runs)
 
 
