@@ -61,7 +61,8 @@ class Arithmetic:
         family: Of the chips whose orders of sums are taken: "mk1" (GC2) or "mk2" (GC200, Bow, C600), each with its
             tiles as published.
         adder: How the matrix unit adds products: "sequential", "dot4" or "pairwise".
-        order: The version of the rule of orders: "1". A later release's has another; this asks for an older one's.
+        order: The version of the rule of orders: "1" or "2" (see `ipu_core.placement.orders`); an older one's is asked
+            for to have its bits.
     """
 
     precision: Precision

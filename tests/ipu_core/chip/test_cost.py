@@ -82,6 +82,9 @@ def test_elementwise_casts_and_sums() -> None:
     assert cost.cast(GC200, 240, 4) == 6 * (26 + 20)
     assert cost.reduce(GC200, 8, 48, 2) == 6 * (20 + 2 * (3 + 8)) + 33
     assert cost.reduce(GC200, 6000, 1, 2) < 6 * 6000 / 4
+    # rows whose terms lie together: a worker has three of 17 rows, or a sixth of each of two
+    assert cost.reduce(GC200, 512, 17, 2, together=True) == 6 * (20 + 3 * (12 + 128)) + 33
+    assert cost.reduce(GC200, 768, 2, 2, together=True) == 6 * (20 + 2 * (12 + 32) + 1 * (3 + 6)) + 33
     assert cost.local_copy(GC200, np.array([0, 1, 80])).tolist() == [0, 121, 130]
     with pytest.raises(ValueError, match=r"no cycles for operation 'mul'; there are .*multiply"):
         cost.elementwise(GC200, "mul", 1, 2)

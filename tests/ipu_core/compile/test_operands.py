@@ -19,6 +19,8 @@ X, W = (np.random.default_rng(n).normal(size=(48, 48)).astype(np.float16) for n 
 CASES: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "as they lie": (lambda x, w: x @ w, [True, True]),
     "transposed": (lambda x, w: x.T @ w.T, [False, False]),
+    "a vector": (lambda x, w: x[0] @ w.T, [False, False]),
+    "a row and a column": (lambda x, w: np.reshape(x, (2304, 1)).T @ np.reshape(w, (1, 2304)).T, [True, True]),
     "a part": (lambda x, w: x[:, 8:40] @ w[8:40], [False, False]),
     "the first rows": (lambda x, w: x[:32] @ w, [False, True]),
     "broadcast": (lambda x, w: np.broadcast_to(x, (2, 48, 48)) @ np.broadcast_to(w, (2, 48, 48)), [False, False]),

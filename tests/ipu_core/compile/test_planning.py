@@ -1,5 +1,6 @@
 """The plan of a Block: one order for all precisions, words and hashes, places that can be given, refusals."""
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.trace.tracing import trace
+from ipu_core.placement.layout import linear_layout
 from ipu_core.placement.matmul import Placement, plan_sum, product_of
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.loop import TrainLoop
@@ -99,6 +101,16 @@ def test_a_plan_prints_every_product_with_its_parameter() -> None:
     assert re.search(r"reduce_sum\.\d+: sum over", words)
     assert words.count("placement: rows") == len(whole.sums)
     assert words.count("accumulation: group 16") == len(whole.sums) - len(whole.maxima)
+
+
+def test_a_sum_over_all_of_a_matrix_has_the_parts_of_its_layout() -> None:
+    """Not those of a vector of as many numbers, which lies otherwise."""
+    block = trace(lambda x: nn.reduce_sum(x, (0, 1)), np.zeros((1000, 4096), np.float16))
+    (order,) = choose_accumulations(block, OrderRule.of(GC200)).values()
+    chunk = linear_layout(GC200, (1000, 4096)).chunk
+    assert (order.group, order.splits) == (chunk, math.ceil(4_096_000 / chunk))
+    assert chunk != linear_layout(GC200, (4_096_000,)).chunk
+    assert plan(block, GC200).sums[0].exchange_cycles < 600
 
 
 def test_maxima_have_a_place_but_no_order() -> None:

@@ -220,6 +220,14 @@ def stages(problem: PlacementProblem[Convolution], parts: int) -> int:
     return sum(int(cost.reduce(target, b - a, results, 2)) for runs in order.stage_runs(parts) for a, b in runs)
 
 
+def test_tiles_share_the_outputs_where_positions_are_few() -> None:
+    """49 positions on 1,472 tiles: thirty share the 512 outputs of each, in vectors of four."""
+    assert sum_block(GC200, (1, 7, 7, 1, 512)) == (1, 1, 1, 20)
+    assert sum_block(GC200, (20, 7, 7, 1, 512)) == (1, 1, 1, 512)
+    assert sum_block(GC200, (1, 2, 2, 1, 3)) == (1, 1, 1, 3)
+    assert sum_block(GC200, (0, 0, 0, 1, 0)) == (1, 1, 1, 1)
+
+
 def test_the_search_models_the_compute_cycles_of_even_blocks_exactly() -> None:
     order = Accumulation(splits=6, accumulate="float16")
     problem = PlacementProblem(GC200, IMAGES, order)

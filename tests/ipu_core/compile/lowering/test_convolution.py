@@ -97,6 +97,15 @@ def test_the_planners_choice_costs_what_it_says(index: int) -> None:
         assert sum(s.exchange_cycles for s in counted) <= 1.1 * one.exchange_cycles
 
 
+def test_operands_of_gradients_come_in_the_order_of_the_matrix_unit() -> None:
+    """Both of a weight's gradient, whose sums run over positions, and the weight of an input's, summed over outputs."""
+    block, _ = step(1)
+    profile = Machine(lower(block, plan(block, GC200))).profile
+    copies = {e.op: sum(s.name == f"{e.name}: operand" for s in profile.steps) for e in block.equations
+              if e.family == "conv"}  # fmt: skip
+    assert copies == {"conv2d": 0, "conv2d_input_gradient": 1, "conv2d_weight_gradient": 2}
+
+
 @pytest.mark.parametrize(
     "shape, kernel, options",
     [
