@@ -26,7 +26,6 @@ from ipu_core.placement.search import Candidates, Costed
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
 
-
 SUM_GRAIN: Final = 4  # outputs that tiles share where they sum parts are cut in whole vectors of halves
 
 
@@ -184,7 +183,7 @@ def sum_results(target: Target, result: Five) -> int:
 
 
 def sum_block(target: Target, result: Five) -> tuple[int, int, int, int]:
-    """Lengths along the first three result axes, and along the outputs, of the block in which one tile sums the parts."""
+    """Lengths along the first three result axes and the outputs of the block in which one tile sums the parts."""
     left, found = target.tiles, []
     for size in result[:3]:
         # Outermost axes first: a tile then sums neighbours, which lie together in the result.
