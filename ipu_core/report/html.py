@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile, call_facts, energy_words, host_facts, streaming_facts
+from ipu_core.engine.profile import Profile
+from ipu_core.engine.words import call_facts, energy_words, host_facts, streaming_facts
 from ipu_core.report.operations import Names, Operation, Row, by_operation, ratio, to_data
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.report.trace import Span, spans
