@@ -10,7 +10,7 @@ from ipu_core.engine.work import Work, Works
 from ipu_core.ir.block import Block, Equation, Format, dtype_of, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.convolution import place_of
-from ipu_core.ir.ops import CONVOLUTIONS, DOTS, OPS, PRODUCTS, VIEWS
+from ipu_core.ir.ops import DOTS, OPS, PRODUCTS, VIEWS
 from lowprec.values.windows import phase_blocks
 
 

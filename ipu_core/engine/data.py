@@ -47,7 +47,7 @@ def _step(profile: Profile, number: int) -> dict[str, Any]:
     return {
         "name": step.name,
         "operations": list(step.operations),
-        "sources": sorted({work.source for work in works if work.source}),
+        "sources": list(profile.sources(number)),
         "layers": sorted({work.layer for work in works if work.layer}),
         "kind": step.kind,
         "count": step.count,
@@ -82,12 +82,14 @@ def _by_tile(steps: Sequence[Step]) -> dict[str, Any]:
             columns.append(column_runs(column))
         return found
 
-    found = []
-    for step in steps:
-        moved = {"bytes in": step.bytes_in, "bytes out": step.bytes_out}
-        figures = {"compute": step.account.compute, **moved, **step.account.memory}
-        found.append({name: number(column) for name, column in figures.items() if column.any()})
+    found = [{name: number(column) for name, column in columns_of(step).items() if column.any()} for step in steps]
     return {"columns": columns, "steps": found}
+
+
+def columns_of(step: Step) -> dict[str, Ints]:
+    """Figures of one execution of a step by tile: cycles it computes, bytes that it moves and needs meanwhile."""
+    moved = {"bytes in": step.bytes_in, "bytes out": step.bytes_out}
+    return {"compute": step.account.compute, **moved, **step.account.memory}
 
 
 def column_runs(column: Ints) -> list[list[int]]:

@@ -280,6 +280,32 @@ class Profile:
         """The same, every equation in one step alone, the one that computes longest: there its work counts."""
         return counted_in_steps([step.account for step in self.steps], self.equations)
 
+    def sources(self, number: int) -> tuple[str, ...]:
+        """Lines of the user's code that asked for what a step does, as "model.py:41", in order.
+
+        Args:
+            number: of the step in `steps`.
+        """
+        return tuple(sorted({line for name in self.equations[number] if (line := self.works[name].source)}))
+
+    def peak_seconds(self, number: int) -> float | None:
+        """Seconds of the arithmetic that counts in a step, all executions, at `Target.peak_flops` of its formats.
+
+        Args:
+            number: of the step in `steps`.
+
+        Returns:
+            0 without arithmetic; None where the target has no figure for one of the formats.
+        """
+        total = 0.0
+        for name in self.counted[number]:
+            # What does no arithmetic needs no rate, whatever its format.
+            seconds = self.works[name].seconds(self.target) if self.works[name].flops else 0.0
+            if seconds is None:
+                return None
+            total += seconds
+        return self.steps[number].count * total
+
     @property
     def flops(self) -> int:
         """Floating-point operations of one run, by shapes (see `Work`); 0 where nobody said what its steps compute."""

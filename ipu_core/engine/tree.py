@@ -164,7 +164,7 @@ def _taken(branch: Choice, times: int, holds: Mapping[Variable, bool]) -> Sequen
 
 
 Begin = tuple[int, int]
-"""The cycle in which a step begins first, and the cycles until it begins again in the loop that repeats it (0: none)."""
+"""The cycle in which a step begins first, and those until it does again in the loop that repeats it (0: none)."""
 
 
 def begins_of(tree: Tree, cycles: Sequence[int], holds: Mapping[Variable, bool]) -> dict[int, Begin]:
@@ -180,9 +180,7 @@ def begins_of(tree: Tree, cycles: Sequence[int], holds: Mapping[Variable, bool])
     return found
 
 
-def _begin(
-    tree: Tree, now: int, cycles: Sequence[int], holds: Mapping[Variable, bool], found: dict[int, Begin]
-) -> int:
+def _begin(tree: Tree, now: int, cycles: Sequence[int], holds: Mapping[Variable, bool], found: dict[int, Begin]) -> int:
     """Notes when the steps of a part that begins now do; gives when it ends."""
     match tree:
         case Leaf(step):

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 from ipu_core.engine.memory import MemoryAccount
 
 if TYPE_CHECKING:
-    from ipu_core.engine.profile import Profile, Step
+    from ipu_core.engine.profile import Profile
 
 _STEP = "step, with figures of one run"
 
 
 def in_words(profile: Profile) -> str:
     """The account as a table: a line for each step, then memory, host and streaming."""
-    shown = [step for step in profile.steps if step.count and (step.cycles or step.account.hidden)]
+    steps = profile.steps
+    shown = [i for i, step in enumerate(steps) if step.count and (step.cycles or step.account.hidden)]
     # Names are whole, however long: cut ones could not be told apart.
-    width = max([len(_STEP), *(len(step.name) for step in shown)])
+    width = max([len(_STEP), *(len(steps[i].name) for i in shown)])
     rows = [
         _heading(profile),
         *(f"{name}: {words}" for name, words in call_facts(profile).items()),
-        _columns(width),
-        *(_line(step, width) for step in shown),
+        _columns(width, bool(profile.works)),
+        *(_line(profile, number, width) for number in shown),
         "",
         *_memory(profile.memory),
         *(f"{name}: {words}" for name, words in (host_facts(profile) | streaming_facts(profile)).items()),
@@ -40,26 +41,37 @@ def _heading(profile: Profile) -> str:
     )
 
 
-def _columns(width: int) -> str:
+def _columns(width: int, known: bool) -> str:
     columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
     named = " ".join(f"{name:>{width}}" for name, width in columns)
-    return f"{_STEP:{width}} {'kind':8} {named}"
+    return f"{_STEP:{width}} {'kind':8} {named}" + ("  of peak  line" if known else "")
 
 
-def _line(step: Step, width: int) -> str:
+def _line(profile: Profile, number: int, width: int) -> str:
+    step = profile.steps[number]
     account = step.account
+    known = f" {_share(profile, number):>8}  {', '.join(profile.sources(number))}" if profile.works else ""
     return (
         f"{step.name:{width}} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
-        f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
-    )
+        f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}{known}"
+    ).rstrip()
+
+
+def _share(profile: Profile, number: int) -> str:
+    """Of the peak of its formats; nothing where a step has no arithmetic, or the target no figure."""
+    seconds, cycles = profile.peak_seconds(number), profile.steps[number].cycles
+    return f"{seconds / profile.target.seconds(cycles):.1%}" if seconds and cycles else ""
 
 
 def _memory(memory: MemoryAccount) -> list[str]:
     parts = ", ".join(f"{name} {size:,}" for name, size in memory.categories.items() if size)
     largest = ", ".join(f"{name} {size:,}" for name, size in memory.largest)
+    always, gaps = int(memory.always_live[memory.tile]), int(memory.gaps[memory.tile])
     return [
         f"memory: fullest tile {memory.tile} needs {memory.peak_bytes:,} of {memory.available:,} bytes"
+        + f", {memory.share:.0%} of a tile"
         + (f" at {memory.step!r}" if memory.step else ""),
+        f"  always live {always:,}, not always {memory.peak_bytes - always:,}; gaps between variables {gaps:,}",
         f"  by category: {parts}",
         f"  largest variables: {largest}",
     ]

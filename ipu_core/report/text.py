@@ -4,7 +4,8 @@ from typing import Any
 
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.engine.words import call_facts, energy_words, host_facts, streaming_facts
-from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
+from ipu_core.report.beside import ratio, side_by_side, to_data
+from ipu_core.report.operations import step_names
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
 

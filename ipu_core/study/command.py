@@ -14,7 +14,8 @@ from ipu_core.diagnose.watch import Watch
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.bodies import equations_of
 from ipu_core.report.html import comparison_to_html, to_html
-from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
+from ipu_core.report.beside import differing, ratio, read_data, side_by_side, to_data
+from ipu_core.report.operations import Names, by_layer, by_operation
 from ipu_core.report.trace import to_chrome
 from ipu_core.study.axes import axes_of, one_by_one, setting
 from ipu_core.study.compare import compare

@@ -8,7 +8,8 @@ from pathlib import Path
 from ipu_core.chip.energy import UNVALIDATED_POWER
 from ipu_core.engine.profile import Split
 from ipu_core.report.html import to_html
-from ipu_core.report.operations import by_operation, to_data
+from ipu_core.report.beside import to_data
+from ipu_core.report.operations import by_operation
 from ipu_core.report.trace import to_chrome
 from ipu_core.study.files import check_writable
 from ipu_core.train.table import Table

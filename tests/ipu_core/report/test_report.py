@@ -14,7 +14,8 @@ from ipu_core import report
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, DataStream, Execute, Graph, Input, Output, Repeat, Sequence, StreamCopy
-from ipu_core.report.operations import Operation, ratio, read_data, side_by_side, step_names
+from ipu_core.report.beside import ratio, read_data, side_by_side
+from ipu_core.report.operations import Operation, step_names
 from tests.examples import first
 from tests.ipu_core.browser import check_page
 
