@@ -13,6 +13,7 @@ from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.run.execute import Executable, Observer
 from lowprec import Accumulation, Key
@@ -77,9 +78,13 @@ class Runner:
         self._machine: Machine | None = None
         if self._vertices:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
-            self._machine = Machine.build(
-                self._block, self._target, self._accumulations, self._control, random=drawn, **self._how
-            )
+            try:
+                self._machine = Machine.build(
+                    self._block, self._target, self._accumulations, self._control, random=drawn, **self._how
+                )
+            except OutOfTileMemory as error:
+                # What a Machine could be given, nobody here takes.
+                raise error.with_ways(()) from None
         self._runs: Machine | Executable = self._machine or self.executable
 
     @cached_property
