@@ -35,6 +35,20 @@ def to_data(
     }
 
 
+def settings_in_words(record: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A record such as a Training's, nested, as words by dotted name; a format by its own name."""
+    found: dict[str, str] = {}
+    for name, value in record.items():
+        label = f"{prefix}{name}"
+        if not isinstance(value, Mapping):
+            found[label] = str(value)
+        elif value.get("kind") == "FloatFormat":
+            found[label] = str(value["name"])
+        else:
+            found |= settings_in_words(value, f"{label}.")
+    return found
+
+
 def read_data(path: str | Path) -> dict[str, Any]:
     """What `to_data` gave, from a profile.json or its folder.
 

@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ def to_html(
     *,
     settings: Settings | None = None,
     samples: int | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text; it needs no other file and carries the profile's data as JSON.
 
@@ -43,8 +44,10 @@ def to_html(
         names: role and operation of steps, see `by_operation`.
         settings: of what was profiled, in words by name.
         samples: of one run, for the bytes of a sample; None: nobody said.
+        data: what the page carries; None: what `to_data` gives of the others.
     """
-    data = json.dumps(to_data(profile, names, settings=settings, samples=samples)).replace("<", "\\u003c")
+    carried = to_data(profile, names, settings=settings, samples=samples) if data is None else data
+    text = json.dumps(carried).replace("<", "\\u003c")
     parts = [
         table(("", ""), _totals(profile)),
         *([_folded("Settings", table(("", ""), settings.items()))] if settings else []),
@@ -64,7 +67,7 @@ def to_html(
         "<h2>From and to the host</h2>",
         host_part(profile, samples),
         *_memory(profile),
-        f'<script type="application/json" id="profile">{data}</script><script>{bars.SCRIPT}</script>',
+        f'<script type="application/json" id="profile">{text}</script><script>{bars.SCRIPT}</script>',
     ]
     return page(title, parts, _LIGHT, _DARK, _RULES)
 
