@@ -32,9 +32,11 @@ def time_picture(profile: Profile) -> str:
     scale = WIDTH / end
     shapes = [shape for span in found for shape in _span_shapes(profile, span, scale)]
     named = _labels(found, end)
-    numbers = _placed("numbers", [(at, str(number)) for number, (at, _) in enumerate(named, 1)])
+    # A step that runs several times has one number.
+    names = list(dict.fromkeys(name for _, name in named))
+    numbers = _placed("numbers", [(at, str(names.index(name) + 1)) for at, name in named])
     # Names stand below, whole: across the picture they would lie over one another or have to be cut.
-    below = "".join(f"<li>{html.escape(name)}</li>" for _, name in named)
+    below = "".join(f"<li>{html.escape(name)}</li>" for name in names)
     drawn = f"{numbers}{squeezed(_HEIGHT, shapes)}{_axis(profile, end)}"
     return (
         f'<div class="time">{drawn}</div><p>The longest steps, by the numbers above:</p><ol class="named">{below}</ol>'

@@ -151,8 +151,8 @@ def optimizer_table(needs: tuple[OptimizerNeed, ...]) -> Table:
     """What the step needs of the fullest tile under each optimizer."""
     rows = [(need.optimizer, f"{need.values:,}", f"{need.whole:,}", f"{need.share:.0%}") for need in needs]
     note = "all but the first: the values by their shapes, what lives beside them taken to stay as it is"
-    columns = ("optimizer", "bytes of values", "in all", "of a tile")
-    return Table("The fullest tile by optimizer", columns, tuple(rows), note)
+    columns = ("optimizer, its moments", "values", "in all", "of a tile")
+    return Table("Bytes of the fullest tile by optimizer", columns, tuple(rows), note)
 
 
 def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:

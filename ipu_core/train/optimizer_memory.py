@@ -59,12 +59,12 @@ def _others(training: Training) -> Iterator[tuple[str, Training, tuple[str, ...]
     adam = replace(training, optimizer=AdamW(1e-3))
     wide = max(training.precision.first_moment, training.precision.second_moment, key=lambda fmt: fmt.bits)
     for more in STREAMED:
-        streamed = f", streamed {' and '.join(more)}" if more else ""
-        yield f"AdamW, {wide.name} moments{streamed}", adam, more
+        streamed = f", streamed {' '.join(more)}" if more else ""
+        yield f"AdamW {wide.name}{streamed}", adam, more
     if wide.bits > FLOAT16.bits:
         with suppress(*REFUSED):
             narrow = Precision.parse(f"{training.precision.name}/{MOMENTS}")
-            yield f"AdamW, {FLOAT16.name} moments", replace(adam, precision=narrow), ()
+            yield f"AdamW {FLOAT16.name}", replace(adam, precision=narrow), ()
 
 
 def _need(words: str, values: int, beside: int, memory: MemoryAccount) -> OptimizerNeed:

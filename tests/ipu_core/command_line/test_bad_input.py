@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core.chip.target import Target
-from ipu_core.study import command, settings, tasks
+from ipu_core.study import command, profiles, settings, tasks
 from ipu_core.study.files import point_file
 from ipu_core.train.options import options_of
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
@@ -147,7 +147,7 @@ def test_an_interrupt_says_what_is_kept(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, order, interrupted)
+    monkeypatch.setattr(profiles if order == "profile" else command, order, interrupted)
     assert exit_code(order, *(SMALL if order == "study" else SMALL[:2])) == 130
     assert capfd.readouterr().err.startswith(f"\ninterrupted{kept}")
 
