@@ -111,7 +111,7 @@ def account(
     trees = [accountant.tree(program) for program in programs]
     memory = account_memory(graph, trees, accountant.steps, accountant.sets, accountant.remote)
     if not allow_out_of_memory:
-        memory.check()
+        memory.check("allow_out_of_memory=True goes on regardless")
         p.check_remote_memory(accountant.remote, graph.target)
     return ProgramAccount(graph.target, tuple(trees), tuple(accountant.steps), memory)
 

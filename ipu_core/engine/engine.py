@@ -16,7 +16,6 @@ from ipu_core.engine.memory import MemoryAccount
 from ipu_core.engine.profile import Profile
 from ipu_core.engine.streams import HostEnds, as_elements
 from ipu_core.engine.tree import is_dynamic, reset
-from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
@@ -75,12 +74,9 @@ class Engine:
         compiler = Compiler(self.target, self._storage, self.control, self._cell, self._ends)
         several: list[Program] = [programs] if isinstance(programs, Program) else listed("programs", programs)
         # The account asks the bound codelets what they cost: each is bound, and prepared, once for account and calls.
-        try:
-            self._account = account(
-                graph, several, self.control, allow_out_of_memory=allow_out_of_memory, codelets_of=compiler.codelets
-            )
-        except OutOfTileMemory as error:
-            raise error.with_ways(["allow_out_of_memory=True goes on regardless"]) from None
+        self._account = account(
+            graph, several, self.control, allow_out_of_memory=allow_out_of_memory, codelets_of=compiler.codelets
+        )
         trees = self._account.trees
         self._calls = [tuple(compiler.calls(program, tree)) for program, tree in zip(several, trees, strict=True)]
         self._dynamic = [is_dynamic(tree) for tree in trees]

@@ -126,10 +126,15 @@ class MemoryAccount:
         """Always-live bytes of all tiles."""
         return int(sum(int(by_tile.sum()) for by_tile in self.always.values()))
 
-    def check(self) -> None:
-        """Raises OutOfTileMemory if the fullest tile needs more than it has."""
+    def check(self, *ways: str) -> None:
+        """Raises OutOfTileMemory if the fullest tile needs more than it has.
+
+        Args:
+            ways: what the caller could be given instead, in words.
+        """
         if self.peak_bytes > self.available:
-            raise OutOfTileMemory(self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step)
+            facts = self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step
+            raise OutOfTileMemory(*facts, ways=ways)
 
 
 def bytes_by_tile(variable: Variable, tiles: int) -> Ints:

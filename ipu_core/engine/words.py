@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ipu_core.engine.profile import Profile
 
 _STEP = "step, with figures of one run"
+_LINES = 3  # of a step that are shown
 
 
 def in_words(profile: Profile) -> str:
@@ -50,11 +51,18 @@ def _columns(width: int, known: bool) -> str:
 def _line(profile: Profile, number: int, width: int) -> str:
     step = profile.steps[number]
     account = step.account
-    known = f" {_share(profile, number):>8}  {', '.join(profile.sources(number))}" if profile.works else ""
+    known = f" {_share(profile, number):>8}  {lines_of(profile, number)}" if profile.works else ""
     return (
         f"{step.name:{width}} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
         f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}{known}"
     ).rstrip()
+
+
+def lines_of(profile: Profile, number: int) -> str:
+    """The lines that asked for a step, the first few of many."""
+    lines = profile.sources(number)
+    more = f" and {len(lines) - _LINES} more" if len(lines) > _LINES else ""
+    return ", ".join(lines[:_LINES]) + more
 
 
 def _share(profile: Profile, number: int) -> str:

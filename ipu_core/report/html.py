@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core.engine.data import columns_of
 from ipu_core.engine.memory import bytes_by_tile
 from ipu_core.engine.profile import Profile
-from ipu_core.engine.words import call_facts, energy_words, host_facts, streaming_facts
+from ipu_core.engine.words import call_facts, energy_words, host_facts, lines_of, streaming_facts
 from ipu_core.report import bars, charts, roof_chart, time_picture
 from ipu_core.report.beside import Row, Settings, ratio, to_data
 from ipu_core.report.host_chart import host_part
@@ -187,7 +187,7 @@ def _step_rows(profile: Profile) -> Iterable[tuple[Any, ...]]:
         if step.cycles:
             account = step.account
             cycles = (account.compute_cycles, account.exchange_cycles, account.sync_cycles)
-            known = share_words(roof), ", ".join(profile.sources(number))
+            known = share_words(roof), lines_of(profile, number)
             facts = account.exchanged, step.active_tiles, f"{step.balance:.2f}"
             yield (step.name, step.kind, step.count, *cycles, *facts, *known)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ipu_core.engine.profile import Profile, Step
-from ipu_core.engine.words import call_facts, energy_words, host_facts, streaming_facts
+from ipu_core.engine.words import call_facts, energy_words, host_facts, lines_of, streaming_facts
 from ipu_core.report.beside import ratio, side_by_side, to_data
 from ipu_core.report.host_chart import COLUMNS as HOST_COLUMNS
 from ipu_core.report.host_chart import host_row
@@ -84,7 +84,7 @@ def _steps(profile: Profile) -> Any:
     table = _table("steps: cycles of all runs, then figures of one run", (*columns, *more))
     for number, (step, roof) in enumerate(zip(profile.steps, roofs_of_steps(profile), strict=True)):
         if step.cycles:
-            known = [share_words(roof), ", ".join(profile.sources(number))] if profile.works else []
+            known = [share_words(roof), lines_of(profile, number)] if profile.works else []
             table.add_row(*_step_row(step), *known)
     return table
 

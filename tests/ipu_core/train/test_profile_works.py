@@ -16,7 +16,7 @@ from ipu_core.report.beside import differing, settings_in_words, side_by_side, t
 from ipu_core.report.operations import Operation
 from ipu_core.train.options import Execution
 from ipu_core.workloads.counts import counted
-from tests.ipu_core.browser import shown_in
+from tests.ipu_core.browser import check_page, shown_in
 
 RNG = np.random.default_rng(4)
 ROWS, IN, HIDDEN, OUT = 32, 48, 96, 8
@@ -68,10 +68,15 @@ def test_flops_and_bytes_are_those_of_the_equations(precision: str, micro_batche
     assert by_product == 2 * products
     counted_once = [name for names in profile.counted for name in names]
     assert len(counted_once) == len(set(counted_once))
+    for counts, step in zip(profile.counted, profile.steps, strict=True):
+        for name in counts:
+            own = [one for one, names in zip(profile.steps, profile.equations, strict=True) if name in names]
+            assert step.account.compute_cycles == max(one.account.compute_cycles for one in own)
 
 
-def test_a_share_of_peak_is_the_time_at_peak_over_the_time() -> None:
-    profile = profile_of(made())
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_share_of_peak_is_the_time_at_peak_over_the_time(micro_batches: int) -> None:
+    profile = profile_of(made(micro_batches=micro_batches))
     roofs = {(row.role, row.operation): row for row in report.roofline(profile)}
     row = roofs["forward", "dot"]
     flops = 2 * ROWS * (IN * HIDDEN + HIDDEN * OUT)
@@ -79,8 +84,9 @@ def test_a_share_of_peak_is_the_time_at_peak_over_the_time() -> None:
     assert row.flops == flops
     assert row.peak == pytest.approx(peak)
     assert row.share == pytest.approx(flops / peak / (row.cycles / TARGET.clock))
-    # Halves: operands and results, each once.
-    size = 2 * (ROWS * IN + IN * HIDDEN + ROWS * HIDDEN + ROWS * HIDDEN + HIDDEN * OUT + ROWS * OUT)
+    # Halves: operands and results, each once, weights in each micro-batch.
+    weights = micro_batches * (IN * HIDDEN + HIDDEN * OUT)
+    size = 2 * (ROWS * IN + ROWS * HIDDEN + ROWS * HIDDEN + ROWS * OUT + weights)
     assert (row.memory_bytes, row.intensity) == (size, flops / size)
     assert row.exchange_intensity == flops / row.exchange_bytes
     times = {"arithmetic": flops / peak, "tile memory": size / (24 * 16 * TARGET.clock),
@@ -191,6 +197,12 @@ def test_the_page_shows_rooflines_layers_lines_host_and_bytes_of_a_sample() -> N
         in page.split("<h2>From and to the host")[1].split("<td>stream feed batch.0</td>")[1].split("<tr>")[0]
     )
     assert "<td>batch</td><td>32 rows</td>" in page
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (500, True)])
+def test_the_page_fits_its_window(tmp_path: Path, width: int, dark: bool) -> None:
+    page = report.to_html(profile_of(made()), "a title", settings={"batch": "32 rows"}, samples=ROWS)
+    check_page(page, tmp_path, width, dark=dark)
 
 
 def test_a_reader_chooses_a_step_and_a_variable(tmp_path: Path) -> None:

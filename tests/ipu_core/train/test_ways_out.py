@@ -108,10 +108,13 @@ def test_nobody_names_what_its_caller_does_not_take() -> None:
     assert {name for (name, _), _, _ in ways_of(refused()).values()} <= LoopOptions.__annotations__.keys()
     assert "allow_out_of_memory" not in loop
     tiny = Target("gc200", tiles=8, tile_memory=2000)
-    with pytest.raises(OutOfTileMemory) as predicted:
-        Predictor(loss, PARAMS, BATCH, precision="fp16.16/nearest", target=tiny, engine="tiles")
-    assert predicted.value.ways == ()
-    assert "=" not in str(predicted.value).partition("largest variables")[2]
+    for size, before_planning in ((2000, True), (12_000, False)):
+        target = Target("gc200", tiles=8, tile_memory=size)
+        with pytest.raises(OutOfTileMemory) as predicted:
+            Predictor(loss, PARAMS, BATCH, precision="fp16.16/nearest", target=target, engine="tiles")
+        assert predicted.value.before_planning is before_planning
+        assert predicted.value.ways == ()
+        assert "=" not in str(predicted.value).partition("largest variables")[2]
     block = TrainLoop(loss, PARAMS, BATCH, **options(target=ROOMY, optimizer=Adam(1e-3))).block
     for call in (bill, Machine.build):
         with pytest.raises(OutOfTileMemory) as built:
