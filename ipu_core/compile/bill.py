@@ -53,11 +53,15 @@ class Bill:
         all_done, none_done = self.done.call, self.skipped.call
         if all_done is None or none_done is None or renewed is None:
             return all_done
-        idle = {id(step.account): step.count for step in none_done.steps}
+        idle = {id(step.account): step for step in none_done.steps}
         steps = []
         for step in all_done.steps:
-            count = renewed * step.count + (all_done.runs - renewed) * idle.get(id(step.account), 0)
-            steps += [replace(step, count=count // all_done.runs)] if count else []
+            other = idle.get(id(step.account))
+            count = renewed * step.count + (all_done.runs - renewed) * (0 if other is None else other.count)
+            # A round that is skipped is shorter: steps begin as if none were, but where all are.
+            when = other if other is not None and not renewed else step
+            made = replace(step, count=count // all_done.runs, begin=when.begin, every=when.every)
+            steps += [made] if count else []
         return replace(all_done, steps=tuple(steps), measured=True)
 
     def __copy__(self) -> Self:
