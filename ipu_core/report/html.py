@@ -86,7 +86,10 @@ def write_html(
 
 
 def comparison_to_html(
-    rows: Sequence[Row], names: tuple[str, str], settings: Sequence[tuple[str, str, str]] = ()
+    rows: Sequence[Row],
+    names: tuple[str, str],
+    settings: Sequence[tuple[str, str, str]] = (),
+    data: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The figures of two profiles side by side (see `side_by_side`) as a page of their own.
 
@@ -94,10 +97,28 @@ def comparison_to_html(
         rows: the figures.
         names: of both.
         settings: in which they differ, see `differing`.
+        data: of both, whose memory is drawn by tile and along the program; none: no pictures.
     """
     parts = [table(("setting", *names), settings)] if settings else []
     parts.append(table(("", *names, "ratio"), ((*row, ratio(row)) for row in rows)))
+    for name, each in zip(names, data, strict=False):
+        parts += _memory_pictures(name, each["memory"])
     return page(f"{names[0]} and {names[1]}", parts, _LIGHT, _DARK, _RULES)
+
+
+def _memory_pictures(name: str, memory: Mapping[str, Any]) -> list[str]:
+    """Memory by tile, with and without gaps, and along the program, where the data have it."""
+    available, peak = int(memory.get("available", 0)), np.array(memory["peak"], np.int64)
+    drawn = {"by tile": (peak, "tiles")}
+    if "gaps" in memory:
+        drawn["by tile, without gaps"] = peak - np.array(memory["gaps"], np.int64), "tiles"
+    if memory.get("lifetimes"):
+        drawn["along the program, the fullest tile"] = np.array([place[2] for place in memory["lifetimes"]]), "steps"
+    return [
+        f"<h2>{html.escape(name)}: memory {words}</h2>" + bars.limited_bars(values, available, f"all {along}")
+        for words, (values, along) in drawn.items()
+        if available
+    ]
 
 
 def _layers(profile: Profile) -> list[str]:

@@ -176,4 +176,4 @@ def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
         print(f"{Table('Settings that differ', ('setting', *names), tuple(others))}\n")
     print(Table("", ("", *names, "ratio"), cells))
     if folder is not None:
-        write_texts(folder, {COMPARISON: comparison_to_html(rows, names, others)})
+        write_texts(folder, {COMPARISON: comparison_to_html(rows, names, others, both)})

@@ -61,3 +61,10 @@ def test_a_comparison_says_what_was_set_otherwise(tmp_path: Path, capfd: pytest.
     page = (tmp_path / "c" / "comparison.html").read_text()
     assert "<td>micro_batches</td><td>1</td><td>2</td>" in page
     assert "<td>  temporaries</td>" in page
+    for folder in (first, second):
+        memory = json.loads((folder / "profile.json").read_text())["memory"]
+        picture = page.split(f"<h2>{folder.name}: memory by tile, without gaps</h2>")[1].split("</p>")[0]
+        most = max(whole - gaps for whole, gaps in zip(memory["peak"], memory["gaps"], strict=True))
+        assert f"the highest bar is {most:,} bytes" in picture
+        along = page.split(f"<h2>{folder.name}: memory along the program, the fullest tile</h2>")[1].split("</p>")[0]
+        assert f"the highest bar is {max(place[2] for place in memory['lifetimes']):,} bytes" in along
