@@ -14,8 +14,8 @@ _LEFT: Final = 70.0
 _RIGHT: Final = WIDTH - 20.0
 _TOP: Final = 16.0
 _BOTTOM: Final = 300.0
-_LEAST: Final = 1e-3  # of the highest roof: what attains less lies on the picture's floor
-_NAMED: Final = 0.05  # of the longest one's cycles; what takes less has its name where a browser shows it
+_LEAST: Final = 1e-6  # of the highest roof: what attains less lies on the picture's floor
+_NAMED: Final = 8  # of the longest; the others have their names where a browser shows them
 _CHARACTER: Final = 6.5  # units of the width, about
 _LINE: Final = 13
 COLUMNS: Final = (
@@ -85,7 +85,8 @@ def roof_chart(profile: Profile, roofs: Sequence[Roof]) -> str:
     most = max([*peaks.values(), *(one.flops_per_second for one in roofs)])
     across = [one.intensity for one in roofs if one.intensity]
     low, high = min(across) / 2, max(*across, most / feed) * 2
-    plane = _Plane(low, high, min(most * _LEAST, feed * low), 2 * most)
+    least = max(min(one.flops_per_second for one in roofs) / 2, most * _LEAST)
+    plane = _Plane(low, high, min(least, feed * low), 2 * most)
     shapes = [*_axes(plane), _roof(plane, low, feed * low, most / feed, most)]
     for formats, peak in sorted(peaks.items()):
         knee = peak / feed
@@ -112,12 +113,14 @@ def _circles(plane: _Plane, roofs: Sequence[Roof]) -> list[str]:
         tip = f"{label}: {_number(one.intensity)} flops a byte, {one.flops_per_second / 1e12:.3g} TFLOP/s"
         tip += f", {share_words(one) or 'no known share'} of peak, {one.cycles:,} cycles"
         circles.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{html.escape(tip)}</title></circle>')
-        if one.cycles < longest * _NAMED:
+        if len(circles) > _NAMED:
             continue
         left, length = x > (_LEFT + _RIGHT) / 2, _CHARACTER * len(label)
         first = x - radius - 2 - length if left else x + radius + 2
         for at in (y + 4, y - 10, y + 18, y - 24, y + 32):
-            if all(abs(at - other) >= _LINE or first > b or first + length < a for a, b, other in taken):
+            if at < _BOTTOM and all(
+                abs(at - other) >= _LINE or first > b or first + length < a for a, b, other in taken
+            ):
                 taken.append((first, first + length, at))
                 names.append(text(first + length if left else first, at, label, "end" if left else "start"))
                 break

@@ -8,7 +8,7 @@ between tiles is a second such roof.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ipu_core.engine.profile import Profile
+from ipu_core.engine.profile import Profile, Step
 from ipu_core.report.operations import Names, key_of, names_of
 
 
@@ -24,7 +24,8 @@ class Roof(NamedTuple):
         seconds: of its steps.
         peak_seconds: of its arithmetic alone at `Target.peak_flops` of its formats; None: no figure for one of them.
         memory_seconds: of those bytes at `Target.sram_bandwidth`.
-        exchange_seconds: of those at `Target.exchange_bandwidth`.
+        exchange_seconds: of those at `Target.exchange_bandwidth`, but for what passes a link.
+        link_seconds: of the bytes from and to the host and streaming memory at the target's rates for these.
     """
 
     role: str
@@ -37,6 +38,7 @@ class Roof(NamedTuple):
     peak_seconds: float | None
     memory_seconds: float
     exchange_seconds: float
+    link_seconds: float
 
     @property
     def intensity(self) -> float | None:
@@ -67,11 +69,12 @@ class Roof(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """Which roof is the lowest for it: "arithmetic", "tile memory" or "exchange"; "" where it does nothing."""
+        """Which roof is the lowest for it: "arithmetic", "tile memory", "exchange", "link"; "": it does nothing."""
         times = {
             "arithmetic": self.peak_seconds or 0.0,
             "tile memory": self.memory_seconds,
             "exchange": self.exchange_seconds,
+            "link": self.link_seconds,
         }
         longest = max(times, key=lambda name: times[name])
         return longest if times[longest] else ""
@@ -112,6 +115,7 @@ def _roof(profile: Profile, key: tuple[str, str], numbers: Sequence[int]) -> Roo
     ]
     cycles, exchanged = sum(step.cycles for step in steps), sum(step.exchanged for step in steps)
     memory = sum(step.count * work.bytes for step, work in done)
+    rates = {"stream": target.host_bandwidth, "remote": target.streaming_bandwidth}
     peaks = [profile.peak_seconds(number) for number in numbers]
     return Roof(
         *key,
@@ -122,5 +126,11 @@ def _roof(profile: Profile, key: tuple[str, str], numbers: Sequence[int]) -> Roo
         target.seconds(cycles),
         None if None in peaks else sum(peak for peak in peaks if peak is not None),
         memory / target.sram_bandwidth,
-        exchanged / target.exchange_bandwidth,
+        sum(step.exchanged for step in steps if step.kind not in rates) / target.exchange_bandwidth,
+        sum(step.count * _passed(step) / rates[step.kind] for step in steps if step.kind in rates),
     )
+
+
+def _passed(step: Step) -> int:
+    """Bytes of a transfer with the host or streaming memory, whichever way."""
+    return int(step.bytes_in.sum() + step.bytes_out.sum())

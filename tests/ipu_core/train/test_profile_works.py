@@ -99,12 +99,15 @@ def test_rooflines_have_the_operations_of_the_profile() -> None:
     profile = profile_of(made())
     by_operation = {(one.role, one.operation): one for one in report.by_operation(profile)}
     for row in report.roofline(profile):
+        assert row.link_seconds == 0 or (row.role, row.bound) == ("stream", "link")
         one = by_operation.pop((row.role, row.operation))
         assert (row.cycles, row.exchange_bytes) == (one.cycles, one.bytes)
         assert row.share is not None
         assert 0 <= row.share <= 1
     assert not by_operation
     steps = report.roofs_of_steps(profile)
+    linked = sum(row.link_seconds for row in steps)
+    assert linked == pytest.approx((profile.from_host + profile.to_host) / TARGET.host_bandwidth)
     assert [row.role for row in steps] == [step.name for step in profile.steps]
     for name in ("cycles", "flops", "memory_bytes", "exchange_bytes"):
         assert sum(getattr(row, name) for row in steps) == sum(getattr(row, name) for row in report.roofline(profile))
