@@ -118,7 +118,7 @@ def test_a_folder_in_the_place_of_a_points_file_is_refused_before_any_work(
 def test_reports_find_out_before_the_work_that_they_cannot_be_written(
     order: str, way: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "models", None)  # nothing is loaded
+    monkeypatch.setattr(profiles if order == "profile" else command, "models", None)  # nothing is loaded
     (tmp_path / "file").touch()
     (tmp_path / {"profile": "trace.json", "blame": "blame.txt"}[order]).mkdir()
     out = {"below a file": tmp_path / "file" / "out", "read-only": Path("/proc"), "a folder of its name": tmp_path}[way]
