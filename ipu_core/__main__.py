@@ -57,7 +57,7 @@ TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing 
 USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
 }  # fmt: skip
-OF_WORKLOADS = ("stage", "micro_batch", "json")
+OF_WORKLOADS = ("stage", "micro_batch")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -117,7 +117,7 @@ def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     usual = vars(parser.parse_args(["profile"]))
     said = [name for name, value in vars(given).items() if value != usual[name]]
     if given.name in workloads.NAMES:
-        known = ("name", "out", *OF_WORKLOADS, *USUAL_OF_MODELS)
+        known = ("name", "out", "json", *OF_WORKLOADS, *USUAL_OF_MODELS)
         if others := [name for name in said if name not in known]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in known[1:])
             raise ValueError(f"--{others[0].replace('_', '-')} is not for a workload, which has {options}")
@@ -242,7 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--micro-batch", type=typed.count, metavar="ROWS", help="of a workload (default: as published)"
     )
-    profile.add_argument("--json", action="store_true", help="of a workload: its figures as JSON, under fixed names")
+    profile.add_argument("--json", action="store_true", help="all of it as JSON, of a workload under fixed names")
     # `profile` has no such options, and `_settings` reads them for every command
     profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
     # what is not typed is as usual for a model, and as published for a workload: see `_filled`
@@ -495,7 +495,7 @@ def _kept(
 
 def _profile(given: argparse.Namespace) -> int:
     if given.compare is not None:
-        study.command.compare_profiles(tuple(given.compare), given.out)
+        study.profiles.compare_profiles(tuple(given.compare), given.out)
         return 0
     if given.name in workloads.NAMES:
         again = given.recompute
@@ -508,7 +508,7 @@ def _profile(given: argparse.Namespace) -> int:
         )  # fmt: skip
         return 0
     precision = parse_one_precision(given.precision)
-    study.command.profile(_settings(given, [precision]), precision, given.out, own.models.load)
+    study.profiles.profile(_settings(given, [precision]), precision, given.out, own.models.load, as_json=given.json)
     return 0
 
 

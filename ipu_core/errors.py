@@ -128,6 +128,7 @@ class OutOfTileMemory(IpuError, MemoryError):
         variables: the largest variables there, as (name, bytes), largest first.
         step: the step of the program at that peak.
         before_planning: whether only the values of the step were counted, before it was planned: it needs yet more.
+        ways: what the caller that refuses could be given instead, in words.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class OutOfTileMemory(IpuError, MemoryError):
         step: str = "",
         *,
         before_planning: bool = False,
+        ways: Sequence[str] = (),
     ) -> None:
         self.tile = tile
         self.needed = integer("needed", needed)
@@ -150,16 +152,22 @@ class OutOfTileMemory(IpuError, MemoryError):
         self.variables = pairs("variables", variables)
         self.step = step
         self.before_planning = before_planning
+        self.ways = tuple(ways)
         parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)
         largest = ", ".join(f"{name} {size:,}" for name, size in self.variables) or "none"
         where = f" at step {step!r}" if step else ""
         more = " for the values of the step alone" if before_planning else ""
         super().__init__(
             f"tile {tile} needs {needed:,} bytes of {available:,}{more}{where}; by category: {parts}; "
-            f"largest variables there: {largest} (an Engine with allow_out_of_memory=True goes on regardless)"
+            f"largest variables there: {largest}{''.join(f'; {way}' for way in self.ways)}"
         )
 
+    def with_ways(self, ways: Sequence[str]) -> "OutOfTileMemory":
+        """The same refusal with what its caller could be given instead: none knows the arguments of those above it."""
+        given = self.tile, self.needed, self.available, self.categories, self.variables, self.step
+        return type(self)(*given, before_planning=self.before_planning, ways=ways)
+
     def __reduce__(self) -> tuple[Any, ...]:  # as above; a partial, since pickle passes no keywords
-        make = functools.partial(type(self), before_planning=self.before_planning)
+        make = functools.partial(type(self), before_planning=self.before_planning, ways=self.ways)
         given = (self.tile, self.needed, self.available, self.categories, self.variables, self.step)
         return make, given, self.__dict__

@@ -10,6 +10,7 @@ from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import planned
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.work import works_of
 from ipu_core.engine.accountant import ProgramAccount, account
 from ipu_core.engine.profile import Profile
 from ipu_core.graph.tensor import Variable
@@ -52,11 +53,15 @@ class Bill:
         all_done, none_done = self.done.call, self.skipped.call
         if all_done is None or none_done is None or renewed is None:
             return all_done
-        idle = {id(step.account): step.count for step in none_done.steps}
+        idle = {id(step.account): step for step in none_done.steps}
         steps = []
         for step in all_done.steps:
-            count = renewed * step.count + (all_done.runs - renewed) * idle.get(id(step.account), 0)
-            steps += [replace(step, count=count // all_done.runs)] if count else []
+            other = idle.get(id(step.account))
+            count = renewed * step.count + (all_done.runs - renewed) * (0 if other is None else other.count)
+            # A round that is skipped is shorter: steps begin as if none were, but where all are.
+            when = other if other is not None and not renewed else step
+            made = replace(step, count=count // all_done.runs, begin=when.begin, every=when.every)
+            steps += [made] if count else []
         return replace(all_done, steps=tuple(steps), measured=True)
 
     def __copy__(self) -> Self:
@@ -103,9 +108,13 @@ def bill(
 def bill_of(lowered: Lowered, made: ProgramAccount, steps_per_call: int) -> Bill:
     """The bill of a step whose programs are accounted already."""
 
+    works = works_of(lowered.block, lowered.plan)
+
     def profile(holds: Mapping[Variable, bool]) -> Profile:
-        one = made.profile(0, holds)
-        return one if steps_per_call == 1 else replace(one, call=replace(made.profile(1, holds), runs=steps_per_call))
+        one = replace(made.profile(0, holds), works=works)
+        if steps_per_call == 1:
+            return one
+        return replace(one, call=replace(made.profile(1, holds), works=works, runs=steps_per_call))
 
     branch = branch_of(lowered.block)
     # The flag of the branch is all the data that a step's cost depends on: both accounts are made without a run.

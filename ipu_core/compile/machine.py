@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -14,8 +15,10 @@ from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import LEAST_ROOM, ROOM_ANYWAY, BlockPlan, plan
 from ipu_core.compile.schedule.residency import check_room
+from ipu_core.compile.work import works_of
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
+from ipu_core.engine.work import Works
 from ipu_core.graph.program import RemoteBuffer
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import regions_of
@@ -123,10 +126,14 @@ class Machine:
 
         It depends on the data only where a branch skips a part: then of the last `feed`, and of the last `feed_many`.
         """
-        one = self.engine.profile()
+        one = replace(self.engine.profile(), works=self._works)
         if self.steps_per_call == 1:
             return one
-        return replace(one, call=replace(self.engine.profile(1), runs=self.steps_per_call))
+        return replace(one, call=replace(self.engine.profile(1), works=self._works, runs=self.steps_per_call))
+
+    @cached_property
+    def _works(self) -> Works:
+        return works_of(self.lowered.block, self.lowered.plan)
 
     @in_default_state
     def write(self, state: Sequence[Any]) -> None:

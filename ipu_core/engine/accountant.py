@@ -24,7 +24,19 @@ from ipu_core.engine.steps import (
     account_overlap,
     account_sync,
 )
-from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While, counts_of, is_dynamic, order_of, outline
+from ipu_core.engine.tree import (
+    Choice,
+    Leaf,
+    Repeated,
+    Series,
+    Tree,
+    While,
+    begins_of,
+    counts_of,
+    is_dynamic,
+    order_of,
+    outline,
+)
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -64,7 +76,12 @@ class ProgramAccount:
         """
         tree = self.trees[program]
         counts = counts_of(tree, len(self.steps), holds)
-        listed = tuple(Step(self.steps[number], counts[number]) for number in order_of(tree) if counts[number])
+        begins = begins_of(tree, [step.cycles for step in self.steps], holds)
+        listed = tuple(
+            Step(self.steps[number], counts[number], *begins.get(number, (0, 0)))
+            for number in order_of(tree)
+            if counts[number]
+        )
         lines = tuple(outline(tree, [step.name for step in self.steps]))
         return Profile(self.target, program, listed, self.memory, measured or not is_dynamic(tree), lines)
 
@@ -94,7 +111,7 @@ def account(
     trees = [accountant.tree(program) for program in programs]
     memory = account_memory(graph, trees, accountant.steps, accountant.sets, accountant.remote)
     if not allow_out_of_memory:
-        memory.check()
+        memory.check("allow_out_of_memory=True goes on regardless")
         p.check_remote_memory(accountant.remote, graph.target)
     return ProgramAccount(graph.target, tuple(trees), tuple(accountant.steps), memory)
 

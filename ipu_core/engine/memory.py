@@ -1,17 +1,18 @@
-"""The memory account: what lives when (liveness), bytes per tile by category, the peak, and what fills it."""
+"""The memory account: bytes per tile by category, the peak, and what fills it."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.chip.integers import Ints
+from ipu_core.engine.liveness import ProgramPoint, live_points, mask_of
 from ipu_core.engine.steps import StepAccount
-from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While
+from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
@@ -29,13 +30,6 @@ _WORD = 4  # bytes of vertex state per pointer or number, and once per vertex
 # pointers at 0, 4 and 8 and a count at 12.
 _SPAN = 8
 _LARGEST = 5  # variables named at the peak
-
-
-class ProgramPoint(NamedTuple):
-    """A step at one point of the program with the variables that live there, as a bit mask of their numbers."""
-
-    step: int
-    live: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +59,9 @@ class MemoryAccount:
         remote: bytes of the remote buffers, in streaming memory.
         remote_available: bytes of streaming memory; 0: no figure.
         unstreamed: bytes by tile at the tile's own peak if all that lies in remote buffers lay on the tiles instead.
+        gaps: bytes by tile, at the tile's own peak, that no element fills: between variables, whose parts on a tile
+            begin at 64-bit words.
+        held: all variables, which know their tiles; see `tiles_of`.
     """
 
     always: dict[str, Ints]
@@ -79,6 +76,40 @@ class MemoryAccount:
     remote: int
     remote_available: int
     unstreamed: Ints
+    gaps: Ints
+    held: tuple[Variable, ...] = ()
+
+    @property
+    def without_gaps(self) -> Ints:
+        """Bytes by tile at its own peak, without the gaps between variables."""
+        return self.peak - self.gaps
+
+    @property
+    def always_live(self) -> Ints:
+        """Bytes by tile of what lives all the time."""
+        return sum(self.always.values(), np.zeros_like(self.peak))
+
+    @property
+    def not_always_live(self) -> Ints:
+        """Bytes by tile of what shares space and lives at the tile's own peak."""
+        return self.peak - self.always_live
+
+    @property
+    def share(self) -> float:
+        """The fullest tile's peak as a share of its memory; above 1 it does not fit."""
+        return self.peak_bytes / self.available
+
+    def tiles_of(self, name: str) -> Ints:
+        """Bytes by tile of a variable, or of all that have the name.
+
+        Raises:
+            ValueError: no variable has it.
+        """
+        found = [v for v in self.held if v.name == name]
+        if not found:
+            near = get_close_matches(str(name), {v.name for v in self.held}, 3, cutoff=0)
+            raise ValueError(f"no variable is called {name!r}; nearest are {', '.join(near)}")
+        return sum((bytes_by_tile(v, self.peak.size) for v in found), np.zeros_like(self.peak))
 
     @property
     def largest(self) -> tuple[tuple[str, int], ...]:
@@ -95,10 +126,20 @@ class MemoryAccount:
         """Always-live bytes of all tiles."""
         return int(sum(int(by_tile.sum()) for by_tile in self.always.values()))
 
-    def check(self) -> None:
-        """Raises OutOfTileMemory if the fullest tile needs more than it has."""
+    def check(self, *ways: str) -> None:
+        """Raises OutOfTileMemory if the fullest tile needs more than it has.
+
+        Args:
+            ways: what the caller could be given instead, in words.
+        """
         if self.peak_bytes > self.available:
-            raise OutOfTileMemory(self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step)
+            facts = self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step
+            raise OutOfTileMemory(*facts, ways=ways)
+
+
+def bytes_by_tile(variable: Variable, tiles: int) -> Ints:
+    """Bytes of a variable's elements on each tile."""
+    return variable.mapping.elements_per_tile(tiles) * variable.dtype.itemsize
 
 
 def account_memory(
@@ -110,7 +151,7 @@ def account_memory(
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
     tiles = graph.target.tiles
-    kept = _mask(v for v in graph.variables if not v.temporary)
+    kept = mask_of(v for v in graph.variables if not v.temporary)
     points: list[ProgramPoint] = []
     early = kept
     for tree in trees:
@@ -119,7 +160,7 @@ def account_memory(
         # What a program reads before it has written it is what another program, or its own last run, left there: no
         # temporary may lie over it in between.
         early |= read_early
-    held = [v.mapping.elements_per_tile(tiles) * v.dtype.itemsize for v in graph.variables]
+    held = [bytes_by_tile(v, tiles) for v in graph.variables]
     sizes = np.array(held, np.int64).reshape(-1, tiles)
     (fixed,) = _bits([early], len(graph.variables))
     constant = np.array([v.constant for v in graph.variables], bool)
@@ -166,7 +207,21 @@ def account_memory(
         sum(buffer.nbytes for buffer in remote),
         graph.target.streaming_memory,
         _unstreamed(base, passing, padded, live, fixed, remote),
+        always["padding"] + _gaps(passing, (padded - sizes)[moving], live[:, moving]),
+        tuple(graph.variables),
     )
+
+
+def _gaps(passing: Ints, padding: Ints, live: Flags) -> Ints:
+    """Bytes by tile between the variables that share space there at the tile's own peak."""
+    total = np.zeros(passing.shape[1], np.int64)
+    if len(passing):
+        at = passing.argmax(axis=0)
+        # Few points are any tile's peak.
+        for point in np.unique(at).tolist():
+            there = at == point
+            total[there] = padding[live[point]][:, there].sum(axis=0)
+    return total
 
 
 def _unstreamed(
@@ -240,110 +295,3 @@ def _code(groups: Iterable[VertexGroup], tiles: int) -> Ints:
     for codelet, where in used.items():
         total += where * codelet.code_bytes
     return total
-
-
-def live_points(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[list[ProgramPoint], int]:
-    """Which variables hold something that is still needed, at every point of a program.
-
-    A variable lives where an earlier step of this run may have written it and a later one needs it (a variable written
-    piece by piece lives from its first piece on). Masks have bit `variable.number` set.
-
-    Args:
-        tree: the program.
-        steps: accounts by step number.
-        at_end: variables that must live on after the program.
-
-    Returns:
-        The points in program order, and the variables that are read before this program wrote them.
-    """
-    writes = [_mask(step.writes) for step in steps]
-    # What is defined and not written is a WriteUndef's: behind it there is nothing to keep, and before it nothing is
-    # needed.
-    forgets = [~_mask(step.defines - step.writes) for step in steps]
-    uses = [_mask(step.reads) for step in steps]
-    defines = [_mask(step.defines) for step in steps]
-    needed: list[ProgramPoint] = []
-
-    def needed_before(step: int, after: int, record: bool) -> int:
-        before = (after & ~defines[step]) | uses[step]
-        if record:
-            needed.append(ProgramPoint(step, before | after))
-        return before
-
-    _backward(tree, at_end, True, needed_before)
-    first: list[ProgramPoint] = []
-    later: list[ProgramPoint] = []
-
-    def written_after(step: int, written: int) -> int:
-        return (written | writes[step]) & forgets[step]
-
-    # Without what a round leaves to the next: the first round of a loop reads what lay there before the program.
-    _forward(tree, 0, False, written_after, first)
-    _forward(tree, 0, True, written_after, later)
-    early = 0
-    for point in first:
-        early |= uses[point.step] & ~point.live
-    points = [
-        # A step's own variables take their room while it runs, though nobody needs what it wrote.
-        ProgramPoint(need.step, (need.live & held.live) | writes[need.step] | uses[need.step])
-        for need, held in zip(reversed(needed), later, strict=True)
-    ]
-    return points, early
-
-
-def _forward(
-    tree: Tree, written: int, carry: bool, after: Callable[[int, int], int], points: list[ProgramPoint]
-) -> int:
-    """Records what may have been written before each step; with `carry`, also by earlier iterations of a loop."""
-    match tree:
-        case Leaf(step):
-            points.append(ProgramPoint(step, written))
-            return after(step, written)
-        case Series(parts):
-            for part in parts:
-                written = _forward(part, written, carry, after, points)
-            return written
-        case Repeated(_, body):
-            if carry:
-                written = _forward(body, written, carry, after, [])
-            return _forward(body, written, carry, after, points)
-        case While():
-            if carry:
-                written = _forward(tree.body, _forward(tree.condition, written, carry, after, []), carry, after, [])
-            return _forward(tree.body, _forward(tree.condition, written, carry, after, points), carry, after, points)
-        case Choice():
-            result = written
-            for option in reversed(tree.options):  # the order in which the backward pass lists them
-                result |= _forward(option, written, carry, after, points)
-            return result
-
-
-def _backward(tree: Tree, out: int, record: bool, leaf: Callable[[int, int, bool], int]) -> int:
-    match tree:
-        case Leaf(step):
-            return leaf(step, out, record)
-        case Series(parts):
-            for part in reversed(parts):
-                out = _backward(part, out, record, leaf)
-            return out
-        case Repeated(count, body):
-            if count > 1:  # what the next iteration needs lives on from this one
-                out |= _backward(body, out, False, leaf)
-            return _backward(body, out, record, leaf)
-        case While():
-            # How many rounds there are depends on data: whatever a next one reads has to outlive each.
-            bit = 1 << tree.predicate.number
-            out |= _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), False, leaf)
-            start = _backward(tree.body, _backward(tree.condition, out | bit, False, leaf), record, leaf)
-            return _backward(tree.condition, out | start | bit, record, leaf)
-        case Choice():
-            result = 1 << tree.predicate.number
-            for option in tree.options:
-                result |= _backward(option, out, record, leaf)
-            return result
-
-
-def _mask(variables: Iterable[Variable]) -> int:
-    # A mask is one number of Python's: the union over thousands of variables is one operation. None comes twice, so the
-    # sum is their union.
-    return sum(1 << variable.number for variable in variables)

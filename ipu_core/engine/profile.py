@@ -1,7 +1,7 @@
 """A Profile: what one run of a program costs, step by step, and what it needs in memory."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -9,8 +9,11 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
+from ipu_core.engine.data import to_data
 from ipu_core.engine.memory import MemoryAccount
 from ipu_core.engine.steps import StepAccount
+from ipu_core.engine.words import in_words
+from ipu_core.engine.work import Work, Works, counted_in_steps, equations_of_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +26,14 @@ class Step:
     Attributes:
         account: the cost of one execution, with arrays by tile.
         count: executions in one run of the program.
+        begin: cycle of the run in which it begins for the first time.
+        every: cycles from one execution to the next in the loop that repeats it; 0: no loop does.
     """
 
     account: StepAccount
     count: int
+    begin: int = 0
+    every: int = 0
 
     @property
     def name(self) -> str:
@@ -54,6 +61,16 @@ class Step:
         return self.count * self.account.exchanged
 
     @property
+    def bytes_in(self) -> Ints:
+        """Bytes that each tile receives in one execution."""
+        return self.account.gather.received + self.account.scatter.received
+
+    @property
+    def bytes_out(self) -> Ints:
+        """Bytes that each tile sends in one execution."""
+        return self.account.gather.sent + self.account.scatter.sent
+
+    @property
     def active_tiles(self) -> int:
         """Tiles that compute."""
         return int(np.count_nonzero(self.account.compute))
@@ -63,6 +80,30 @@ class Step:
         """Mean over all tiles of compute cycles, as a share of the slowest tile's; 1 is perfect, 0 means no compute."""
         slowest = self.account.compute_cycles
         return float(self.account.compute.mean() / slowest) if slowest else 0.0
+
+
+class HostTransfer(NamedTuple):
+    """What passes between the host and the tiles in one step of a program.
+
+    Attributes:
+        name: of the step.
+        to_tiles: whether the host sends it; otherwise it receives it.
+        bytes: of one execution.
+        begin: cycle of the run in which the first begins.
+        cycles: of one execution, its barrier included.
+        runs: executions in one run of the program.
+        every: cycles from one to the next in the loop that repeats it; 0: no loop does.
+        bytes_per_second: of one execution, its barrier left out.
+    """
+
+    name: str
+    to_tiles: bool
+    bytes: int
+    begin: int
+    cycles: int
+    runs: int
+    every: int
+    bytes_per_second: float
 
 
 class Split(NamedTuple):
@@ -97,6 +138,7 @@ class Profile:
         outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
         runs: how many runs of another program this one is: more than 1 for a call of several training steps.
         call: of a run that is made several at a time, the account of them all; None: each is made alone.
+        works: what the equations compute of which the program was made, by name; nothing where nobody said.
     """
 
     target: Target
@@ -107,6 +149,7 @@ class Profile:
     outline: tuple[tuple[int, str], ...] = ()
     runs: int = 1
     call: "Profile | None" = None
+    works: Works = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:
@@ -220,12 +263,76 @@ class Profile:
     @cached_property
     def bytes_in(self) -> Ints:
         """Bytes each tile receives in one run."""
-        return self._by_tile([step.account.gather.received + step.account.scatter.received for step in self.steps])
+        return self._by_tile([step.bytes_in for step in self.steps])
 
     @cached_property
     def bytes_out(self) -> Ints:
         """Bytes each tile sends in one run."""
-        return self._by_tile([step.account.gather.sent + step.account.scatter.sent for step in self.steps])
+        return self._by_tile([step.bytes_out for step in self.steps])
+
+    @cached_property
+    def equations(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the equations in `works` that each of the steps does, all or a part of."""
+        return equations_of_steps([step.account for step in self.steps], self.works)
+
+    @cached_property
+    def counted(self) -> tuple[tuple[str, ...], ...]:
+        """The same, every equation in one step alone, the one that computes longest: there its work counts."""
+        return counted_in_steps([step.account for step in self.steps], self.equations)
+
+    def sources(self, number: int) -> tuple[str, ...]:
+        """Lines of the user's code that asked for what a step does, as "model.py:41", in order.
+
+        Args:
+            number: of the step in `steps`.
+        """
+        return tuple(sorted({line for name in self.equations[number] if (line := self.works[name].source)}))
+
+    def peak_seconds(self, number: int) -> float | None:
+        """Seconds of the arithmetic that counts in a step, all executions, at `Target.peak_flops` of its formats.
+
+        Args:
+            number: of the step in `steps`.
+
+        Returns:
+            0 without arithmetic; None where the target has no figure for one of the formats.
+        """
+        total = 0.0
+        for name in self.counted[number]:
+            # What does no arithmetic needs no rate, whatever its format.
+            seconds = self.works[name].seconds(self.target) if self.works[name].flops else 0.0
+            if seconds is None:
+                return None
+            total += seconds
+        return self.steps[number].count * total
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one run, by shapes (see `Work`); 0 where nobody said what its steps compute."""
+        return sum(step.count * work.flops for step, work in self._works)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that operands and results move between tile memories and registers in one run [model]."""
+        return sum(step.count * work.bytes for step, work in self._works)
+
+    @property
+    def _works(self) -> Iterator[tuple[Step, Work]]:
+        for step, names in zip(self.steps, self.counted, strict=True):
+            yield from ((step, self.works[name]) for name in names)
+
+    @property
+    def host(self) -> tuple[HostTransfer, ...]:
+        """What the host sends and receives in one run, in the order in which it begins."""
+        found = []
+        for step in sorted((one for one in self.steps if one.kind == "stream"), key=lambda one: one.begin):
+            account = step.account
+            sent = int(account.gather.sent.sum())
+            size, seconds = sent or account.exchanged, self.target.seconds(account.exchange_cycles)
+            rate = size / seconds if seconds else 0.0
+            times = step.begin, account.cycles, step.count, step.every
+            found.append(HostTransfer(step.name, not sent, size, *times, rate))
+        return tuple(found)
 
     @cached_property
     def compute_by_tile(self) -> Ints:
@@ -243,161 +350,7 @@ class Profile:
 
         Of a call of several runs it has the totals.
         """
-        memory = self.memory
-        return {
-            "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
-            **{name: getattr(self, name) for name in _TOTALS},
-            "joules": list(self.joules),
-            "mean_tile": self.mean_tile._asdict(),
-            "call": None if self.call is None else {name: getattr(self.call, name) for name in _TOTALS},
-            "steps": [_step_json(step) for step in self.steps],
-            "outline": [list(line) for line in self.outline],
-            "bytes_in": self.bytes_in.tolist(),
-            "bytes_out": self.bytes_out.tolist(),
-            "memory": {
-                "available": memory.available,
-                "peak": memory.peak.tolist(),
-                "fullest_tile": memory.tile,
-                "step": memory.step,
-                "categories": memory.categories,
-                "largest": [list(item) for item in memory.largest],
-                "variables": [list(item) for item in memory.variables],
-                "always": {name: by_tile.tolist() for name, by_tile in memory.always.items()},
-                "remote": memory.remote,
-                "remote_available": memory.remote_available,
-                "unstreamed": memory.unstreamed.tolist(),
-                "lifetimes": [[place.step, place.total, place.fullest] for place in memory.lifetimes],
-            },
-        }
+        return to_data(self)
 
     def __str__(self) -> str:
-        shown = [step for step in self.steps if step.count and (step.cycles or step.account.hidden)]
-        # Names are whole, however long: cut ones could not be told apart.
-        width = max([len(_STEP), *(len(step.name) for step in shown)])
-        rows = [
-            _heading(self),
-            *(f"{name}: {words}" for name, words in call_facts(self).items()),
-            _columns(width),
-            *(_line(step, width) for step in shown),
-            "",
-            *_memory(self.memory),
-            *(f"{name}: {words}" for name, words in (host_facts(self) | streaming_facts(self)).items()),
-        ]
-        return "\n".join(rows)
-
-
-_TOTALS = (
-    "program", "runs", "measured", "cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "microseconds",
-    "exchanged", "from_host", "to_host", "loaded", "stored", "streaming_cycles", "hidden_cycles", "tiles_cycles",
-    "overlap_bound",
-)  # fmt: skip
-
-
-_STEP = "step, with figures of one run"
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    account = step.account
-    return {
-        "name": step.name,
-        "operations": list(step.operations),
-        "kind": step.kind,
-        "count": step.count,
-        "cycles": account.cycles,
-        "compute_cycles": account.compute_cycles,
-        "exchange_cycles": account.exchange_cycles,
-        "sync_cycles": account.sync_cycles,
-        "exchanged": account.exchanged,
-        "vertices": account.vertices,
-        "active_tiles": step.active_tiles,
-        "balance": step.balance,
-    }
-
-
-def _heading(profile: Profile) -> str:
-    target = profile.target
-    runs = f", {profile.runs} runs" if profile.runs > 1 else ""
-    runs = runs if profile.call is None else f", one of {profile.call.runs} runs in a call"
-    return (
-        f"program {profile.program} on {target.name}, {target.tiles} tiles{runs}: {profile.cycles:,} cycles = "
-        f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, "
-        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged"
-    )
-
-
-def _columns(width: int) -> str:
-    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
-    named = " ".join(f"{name:>{width}}" for name, width in columns)
-    return f"{_STEP:{width}} {'kind':8} {named}"
-
-
-def _line(step: Step, width: int) -> str:
-    account = step.account
-    return (
-        f"{step.name:{width}} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
-        f"{account.sync_cycles:6} {account.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
-    )
-
-
-def _memory(memory: MemoryAccount) -> list[str]:
-    parts = ", ".join(f"{name} {size:,}" for name, size in memory.categories.items() if size)
-    largest = ", ".join(f"{name} {size:,}" for name, size in memory.largest)
-    return [
-        f"memory: fullest tile {memory.tile} needs {memory.peak_bytes:,} of {memory.available:,} bytes"
-        + (f" at {memory.step!r}" if memory.step else ""),
-        f"  by category: {parts}",
-        f"  largest variables: {largest}",
-    ]
-
-
-def energy_words(profile: Profile) -> str:
-    """Joules of one run, and of what they are made."""
-    (least, most), (low, high) = profile.joules, profile.target.power
-    amount = f"{least:.3g} J" if low == high else f"{least:.3g} to {most:.3g} J"
-    return f"{amount} at the {low:g}{'' if low == high else f' to {high:g}'} W of a chip's share of its machine"
-
-
-def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:
-    """What a call of several runs costs, in words by name; nothing where each run is made alone."""
-    call = profile.call
-    if call is None:
-        return {}
-    time = f"{call.cycles:,} cycles = {call.microseconds:,.2f} us, {call.exchanged:,} bytes exchanged"
-    moved = f"{call.from_host:,} bytes from the host and {call.to_host:,} to it, at {call.target.host_rate}"
-    return {f"a call of {call.runs} {of}": f"{time}; {moved}"}
-
-
-def host_facts(profile: Profile) -> dict[str, str]:
-    """What a run moves from and to the host, and at which rate, in words by name; nothing where it moves nothing."""
-    steps = [step for step in profile.steps if step.kind == "stream" and step.count]
-    if not steps:
-        return {}
-    time = profile.target.seconds(sum(step.cycles for step in steps)) * 1e6
-    return {
-        "host": f"{profile.from_host:,} bytes from it and {profile.to_host:,} to it, {time:,.2f} us at "
-        f"{profile.target.host_rate}, sync included"
-    }
-
-
-def streaming_facts(profile: Profile) -> dict[str, str]:
-    """What streaming costs and saves, in words by name; nothing where nothing is streamed."""
-    memory, target = profile.memory, profile.target
-    if not memory.remote:
-        return {}
-    number = sum(step.count for step in profile.steps if step.kind == "remote")
-    limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
-    beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
-    bound = {
-        "beside each other": f"{profile.cycles:,} cycles for {profile.tiles_cycles:,} on the tiles and "
-        f"{profile.streaming_cycles:,} of transfers, {profile.overlap_bound:,} or more where all that may does"
-    }
-    return {
-        "streaming memory": f"{memory.remote:,}{limit} bytes",
-        "transfers": f"{number}, {profile.loaded:,} bytes loaded and {profile.stored:,} stored",
-        "their time": f"{target.seconds(profile.streaming_cycles) * 1e6:,.2f} us at "
-        f"{target.streaming_rate}, {number * target.sync_cycles:,} cycles of sync included"
-        + (beside if profile.hidden_cycles else ""),
-        **(bound if profile.hidden_cycles else {}),
-        "fullest tile without": f"{int(memory.unstreamed.max()):,} bytes if all of it lay on the tiles, "
-        f"{memory.peak_bytes:,} as it is",
-    }
+        return in_words(self)

@@ -161,3 +161,66 @@ def _taken(branch: Choice, times: int, holds: Mapping[Variable, bool]) -> Sequen
         return branch.taken
     chosen = 1 if held is False else 0
     return [times if number == chosen else 0 for number in range(len(branch.options))]
+
+
+Begin = tuple[int, int]
+"""The cycle in which a step begins first, and those until it does again in the loop that repeats it (0: none)."""
+
+
+def begins_of(tree: Tree, cycles: Sequence[int], holds: Mapping[Variable, bool]) -> dict[int, Begin]:
+    """When each step of a run begins; `holds` and what depends on data as of `counts_of`.
+
+    Args:
+        tree: of the program.
+        cycles: of one execution of each step.
+        holds: what the predicates of branches are.
+    """
+    found: dict[int, Begin] = {}
+    _begin(tree, 0, cycles, holds, found)
+    return found
+
+
+def _begin(tree: Tree, now: int, cycles: Sequence[int], holds: Mapping[Variable, bool], found: dict[int, Begin]) -> int:
+    """Notes when the steps of a part that begins now do; gives when it ends."""
+    match tree:
+        case Leaf(step):
+            found.setdefault(step, (now, 0))
+            return now + cycles[step]
+        case Series(parts):
+            for part in parts:
+                now = _begin(part, now, cycles, holds, found)
+            return now
+        case Repeated(count, body):
+            return now if not count else _rounds(now, count, [body], cycles, holds, found)
+        case While():
+            rounds = 1 if tree.iterations < 0 else tree.iterations
+            asked = _begin(tree.condition, now, cycles, holds, found)
+            if not rounds:
+                return asked
+            # Between two bodies the condition is asked again, and once behind the last.
+            return _rounds(asked, rounds, [tree.body, tree.condition], cycles, holds, found)
+        case Choice():
+            end = now
+            for option, often in zip(tree.options, _taken(tree, 1, holds), strict=True):
+                if often:
+                    end = max(end, _begin(option, now, cycles, holds, found))
+            return end
+
+
+def _rounds(
+    now: int,
+    count: int,
+    parts: Sequence[Tree],
+    cycles: Sequence[int],
+    holds: Mapping[Variable, bool],
+    found: dict[int, Begin],
+) -> int:
+    """The same of parts that run in turn so often."""
+    inside: dict[int, Begin] = {}
+    end = now
+    for part in parts:
+        end = _begin(part, end, cycles, holds, inside)
+    for step, (begin, every) in inside.items():
+        # The innermost loop is the one that repeats it next.
+        found.setdefault(step, (begin, every or (end - now if count > 1 else 0)))
+    return now + count * (end - now)

@@ -1,11 +1,12 @@
-"""A Profile by role and operation, and two profiles' figures side by side."""
+"""A Profile by role and operation, and by layer."""
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
 
 from ipu_core.engine.profile import Profile, Step
+from ipu_core.engine.work import label_of
+from lowprec.checks import integer
 
 Names = Mapping[str, tuple[str, str]]
 """The role and the operation by label: a step's whole name, or what it begins with, up to a colon."""
@@ -38,11 +39,59 @@ def by_operation(profile: Profile, names: Names | None = None) -> list[Operation
     Args:
         profile: of any program.
         names: of its steps; those without one count by their kind, such as copy. The longest label that fits counts.
+            None: what the profile knows of its equations.
+    """
+    found = names_of(profile) if names is None else names
+    return summed(profile, [key_of(step, found) for step in profile.steps])
+
+
+def names_of(profile: Profile) -> Names:
+    """Role and operation of the equations that a profile knows."""
+    return {name: (work.role, work.operation) for name, work in profile.works.items()}
+
+
+def by_layer(profile: Profile, depth: int | None = None) -> list[Operation]:
+    """The parts of the model, the longest first; role and operation of each are its dotted name.
+
+    A step that does something for several parts at once counts for what their names have in common, as "blocks.*".
+    What belongs to no part counts by the kind of its step, such as stream.
+
+    Args:
+        profile: of a Block's step; one that knows no equations has no layers.
+        depth: how many names of the dotted one count, as 1 for "blocks"; None: all.
+    """
+    if depth is not None and integer("depth", depth) < 1:
+        raise ValueError(f"depth must be at least 1, not {depth}")
+    keys = []
+    for step, names in zip(profile.steps, profile.equations, strict=True):
+        layers = {profile.works[name].layer for name in names}
+        label = _in_common([layer.split(".")[:depth] for layer in sorted(layers) if layer]) or f"no layer: {step.kind}"
+        keys.append((label, label))
+    return summed(profile, keys)
+
+
+def _in_common(layers: Sequence[list[str]]) -> str:
+    """The dotted name of layers, or what several begin with; nothing for none."""
+    if not layers:
+        return ""
+    first = layers[0]
+    if all(layer == first for layer in layers):
+        return ".".join(first)
+    same = takewhile(lambda parts: len(set(parts)) == 1, zip(*layers, strict=False))
+    return ".".join([*(parts[0] for parts in same), "*"])
+
+
+def summed(profile: Profile, keys: Sequence[tuple[str, str]]) -> list[Operation]:
+    """The steps of a profile by two names, the longest first.
+
+    Args:
+        profile: of any program.
+        keys: of each of its steps.
     """
     sums: dict[tuple[str, str], list[int]] = {}
-    for step in profile.steps:
+    for step, key in zip(profile.steps, keys, strict=True):
         account, runs = step.account, step.count
-        total = sums.setdefault(_key(step, names or {}), [0] * 6)
+        total = sums.setdefault(key, [0] * 6)
         cycles = account.compute_cycles, account.exchange_cycles, account.sync_cycles
         for i, value in enumerate((1, step.cycles, *(runs * each for each in cycles), step.exchanged)):
             total[i] += value
@@ -55,64 +104,9 @@ def step_names(profile: Profile) -> Names:
     return {step.name: (step.name, step.name) for step in profile.steps}
 
 
-def _key(step: Step, names: Names) -> tuple[str, str]:
+def key_of(step: Step, names: Names) -> tuple[str, str]:
     """The role and the operation of a step, or all of them that it has."""
     own = (step.name,) if step.name in names else step.operations
-    found = [_named(name, names) or (step.kind, step.kind) for name in own]
+    found = [(step.kind, step.kind) if (at := label_of(name, names)) is None else names[at] for name in own]
     roles, operations = (", ".join(sorted(set(side))) for side in zip(*found, strict=True))
     return roles, operations
-
-
-def _named(name: str, names: Names) -> tuple[str, str] | None:
-    """What the longest label says that a name begins with."""
-    while name not in names and ":" in name:
-        name = name.rpartition(":")[0]
-    return names.get(name)
-
-
-def to_data(profile: Profile, names: Names | None = None) -> dict[str, Any]:
-    """A profile as plain data, with its operations."""
-    return {**profile.to_json(), "operations": [each._asdict() for each in by_operation(profile, names)]}
-
-
-def read_data(path: str | Path) -> dict[str, Any]:
-    """What `to_data` gave, from a profile.json or its folder.
-
-    Raises:
-        ValueError: there is none, or it is no profile with operations.
-    """
-    place = Path(path) / "profile.json" if Path(path).is_dir() else Path(path)
-    try:
-        data = json.loads(place.read_text(encoding="utf-8"))
-        side_by_side(data, data)
-    except OSError as error:
-        raise ValueError(f"{place} cannot be read: {error.strerror}; profile --out FOLDER writes one") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{place} is no profile that `profile --out` wrote") from error
-    return dict(data)
-
-
-Row = tuple[str, int, int]
-TOTALS = {
-    "cycles": "cycles", "compute cycles": "compute_cycles", "exchange cycles": "exchange_cycles",
-    "sync cycles": "sync_cycles", "bytes exchanged": "exchanged",
-}  # fmt: skip
-
-
-def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Row]:
-    """What two profiles' data say of the same: totals, the fullest tile, and the cycles of every operation."""
-    rows = [(label, int(first[field]), int(second[field])) for label, field in TOTALS.items()]
-    peaks = (int(max(each["memory"]["peak"])) for each in (first, second))
-    rows.append(("bytes of the fullest tile", next(peaks), next(peaks)))
-    here, there = ({op.label: int(op.cycles) for op in map(_operation, each["operations"])} for each in (first, second))
-    longest = sorted({**here, **there}, key=lambda name: -max(here.get(name, 0), there.get(name, 0)))
-    return rows + [(f"cycles of {name}", here.get(name, 0), there.get(name, 0)) for name in longest]
-
-
-def ratio(row: Row) -> str:
-    """The second figure as a multiple of the first."""
-    return f"{row[2] / row[1]:.3f}" if row[1] else "-"
-
-
-def _operation(data: Mapping[str, Any]) -> Operation:
-    return Operation(**data)

@@ -2,8 +2,14 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step, call_facts, energy_words, host_facts, streaming_facts
-from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
+from ipu_core.engine.profile import Profile, Step
+from ipu_core.engine.words import call_facts, energy_words, host_facts, lines_of, streaming_facts
+from ipu_core.report.beside import ratio, side_by_side, to_data
+from ipu_core.report.host_chart import COLUMNS as HOST_COLUMNS
+from ipu_core.report.host_chart import host_row
+from ipu_core.report.operations import by_layer, step_names
+from ipu_core.report.roof_chart import COLUMNS, roof_rows, share_words
+from ipu_core.report.roofs import roofline, roofs_of_steps
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
 
@@ -26,8 +32,10 @@ def show(profile: Profile, console: Any = None) -> None:
 
 
 def tables(profile: Profile) -> list[Any]:
-    """The tables of a profile: summary, steps, memory by category, largest variables, liveness."""
-    return [_summary(profile), _steps(profile), _categories(profile), _largest(profile), _lifetimes(profile)]
+    """The tables of a profile: summary, steps, rooflines, layers, memory by category, variables, liveness, host."""
+    known = [_roofline(profile), _layers(profile)] if profile.works else []
+    memory = [_categories(profile), _largest(profile), _lifetimes(profile)]
+    return [_summary(profile), _steps(profile), *known, *memory, *([_host(profile)] if profile.host else [])]
 
 
 def compare(first: Profile, second: Profile, names: tuple[str, str] = ("first", "second")) -> Any:
@@ -59,8 +67,12 @@ def _summary(profile: Profile) -> Any:
     table.add_row("of the mean tile", profile.mean_tile.words())
     table.add_row("energy", energy_words(profile))
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
-    share = memory.peak_bytes / memory.available
-    table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
+    tile = memory.tile
+    words = f"{memory.peak_bytes:,} of {memory.available:,} bytes ({memory.share:.0%})"
+    table.add_row(f"fullest tile ({tile})", words)
+    table.add_row("  without gaps", f"{int(memory.without_gaps[tile]):,}")
+    table.add_row("  always live", f"{int(memory.always_live[tile]):,}")
+    table.add_row("  not always live", f"{int(memory.not_always_live[tile]):,}")
     for name, words in (call_facts(profile) | host_facts(profile) | streaming_facts(profile)).items():
         table.add_row(name, words)
     return table
@@ -68,10 +80,12 @@ def _summary(profile: Profile) -> Any:
 
 def _steps(profile: Profile) -> Any:
     columns = ("step", "kind", "runs", "cycles", "compute", "exchange", "sync", "bytes", "tiles", "balance", "vertices")
-    table = _table("steps: cycles of all runs, then figures of one run", columns)
-    for step in profile.steps:
+    more = ("of peak", "line") if profile.works else ()
+    table = _table("steps: cycles of all runs, then figures of one run", (*columns, *more))
+    for number, (step, roof) in enumerate(zip(profile.steps, roofs_of_steps(profile), strict=True)):
         if step.cycles:
-            table.add_row(*_step_row(step))
+            known = [share_words(roof), lines_of(profile, number)] if profile.works else []
+            table.add_row(*_step_row(step), *known)
     return table
 
 
@@ -81,6 +95,29 @@ def _step_row(step: Step) -> list[str]:
     numbers = [f"{value:,}" for value in cycles]
     tail = [f"{account.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
     return [step.name, step.kind, str(step.count), *numbers, *tail]
+
+
+def _roofline(profile: Profile) -> Any:
+    table = _table(f"roofline: against the peaks of {profile.target.name}", COLUMNS)
+    for row in roof_rows(roofline(profile)):
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    return table
+
+
+def _layers(profile: Profile) -> Any:
+    table = _table("by layer", ("layer", "steps", "cycles", "share"))
+    for each in by_layer(profile):
+        share = f"{each.cycles / max(1, profile.cycles):.1%}"
+        table.add_row(each.role, f"{each.steps:,}", f"{each.cycles:,}", share)
+    return table
+
+
+def _host(profile: Profile) -> Any:
+    table = _table("from and to the host", HOST_COLUMNS)
+    for each in profile.host:
+        row = host_row(each, profile, None)
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    return table
 
 
 def _categories(profile: Profile) -> Any:

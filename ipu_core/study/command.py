@@ -1,7 +1,6 @@
 """The convergence study of a model, as run from the command line: planned, resumable, in processes."""
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -11,19 +10,14 @@ from typing import Any
 
 from ipu_core.diagnose.blame import blame, sensitivity
 from ipu_core.diagnose.watch import Watch
-from ipu_core.engine.profile import Profile
-from ipu_core.ir.bodies import equations_of
-from ipu_core.report.html import comparison_to_html, to_html
-from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
-from ipu_core.report.trace import to_chrome
 from ipu_core.study.axes import axes_of, one_by_one, setting
 from ipu_core.study.compare import compare
 from ipu_core.study.drive import REPORT, Job, drive
-from ipu_core.study.files import check_writable, write_text, writing
+from ipu_core.study.files import check_writable, write_texts
 from ipu_core.study.live import View
 from ipu_core.study.models import catalogue as models
 from ipu_core.study.models import mlp
-from ipu_core.study.point import Problem, Recipe, check_size, make_loop, run_point
+from ipu_core.study.point import Problem, Recipe, make_loop, run_point
 from ipu_core.study.results import Study
 from ipu_core.study.run import Report
 from ipu_core.study.settings import Point, Settings
@@ -32,13 +26,9 @@ from ipu_core.study.swept import Sweep
 from ipu_core.study.tasks import Task
 from ipu_core.train.data import dataset
 from ipu_core.train.optim import Sgd
-from ipu_core.train.table import Table
-from lowprec import as_format
 from lowprec import explain as explained
 
 Load = Callable[[Settings], models.Task]
-PROFILE = ("profile.json", "profile.html", "trace.json")
-COMPARISON = "comparison.html"
 WEIGHT, UPDATE = 0.5, 0.0001  # of the demonstration
 
 
@@ -181,77 +171,6 @@ def run_task(settings: Settings, task: Task, report: Report, load: Load = models
     return run_point(problem, recipe(settings, problem), task, report)
 
 
-def profile(settings: Settings, precision: str, folder: Path | None, load: Load = models.load) -> None:
-    """Prints the plan of one training step and its account on the modelled machine.
-
-    Args:
-        settings: What is trained and where; the engine is always the tiles.
-        precision: Its name.
-        folder: Where to write profile.json, profile.html and trace.json (for Perfetto); None: nowhere.
-        load: As of `study`.
-
-    Raises:
-        ValueError: the folder cannot be written.
-    """
-    if folder is not None:
-        check_writable(folder, PROFILE)
-    if settings.stash is not None and as_format(settings.stash).dtype is None:
-        raise ValueError(
-            f"a profile is of the tiles, and {settings.target} has no unit for stashes in {settings.stash}: --stash "
-            "float8_e4m3 is one in as many bits that it has"
-        )
-    task = load(settings)
-    # The direct engine has no account to show.
-    tiled = replace(settings, engine="tiles")
-    problem = models.problem(tiled, task)
-    how = recipe(tiled, problem)
-    # Before the loop is planned, which takes long where a model is far too large.
-    check_size(problem, how, [precision])
-    loop = make_loop(problem, how, Point(precision, 0))
-    assert loop.profile is not None
-    title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
-    names = {equation.name: (equation.role, equation.op) for equation in equations_of(loop.block)}
-    print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
-    if folder is not None:
-        data = json.dumps(to_data(loop.profile, names))
-        texts = data, to_html(loop.profile, title, names), json.dumps(to_chrome(loop.profile))
-        _write(folder, dict(zip(PROFILE, texts, strict=True)))
-
-
-def _operations(profile: Profile, names: Names) -> Table:
-    rows = [
-        (
-            each.role,
-            each.operation,
-            *(f"{value:,}" for value in each[2:4]),
-            f"{100 * each.cycles / profile.cycles:.1f} %",
-        )
-        for each in by_operation(profile, names)
-    ]
-    return Table("By role and operation", ("role", "operation", "steps", "cycles", "share"), tuple(rows))
-
-
-def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
-    """Prints two profiles' figures side by side, with the ratio of the second to the first.
-
-    Args:
-        paths: Folders or files that `profile` wrote.
-        folder: Where to write comparison.html; None: nowhere.
-
-    Raises:
-        ValueError: a file that is no such profile, or a folder that cannot be written.
-    """
-    if folder is not None:
-        check_writable(folder, [COMPARISON])
-    rows = side_by_side(*map(read_data, paths))
-    cells = tuple((row[0], f"{row[1]:,}", f"{row[2]:,}", ratio(row)) for row in rows)
-    first, second = (path.name or str(path) for path in map(Path, paths))
-    names = (first, second) if first != second else ("A", "B")
-    print(Table("", ("", *names, "ratio"), cells))
-    if folder is not None:
-        _write(folder, {COMPARISON: comparison_to_html(rows, names)})
-
-
 def explain(
     settings: Settings, precision: str, seed: int, by: str | None, folder: Path | None, load: Load = models.load,
     **limits: float,
@@ -285,7 +204,7 @@ def explain(
     text = f"{models.title(settings, task)}, {settings.execution()}\n\n{words}"
     print(text)
     if folder is not None:
-        _write(folder, {REPORT: f"{text}\n"})
+        write_texts(folder, {REPORT: f"{text}\n"})
 
 
 def demo(steps: int = 4000) -> int:
@@ -311,13 +230,6 @@ def demo(steps: int = 4000) -> int:
     )  # fmt: skip
     print(made)
     return 2 if made.failures else 0
-
-
-def _write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Writes files by name, each whole or not at all."""
-    with writing(folder):
-        for name, text in texts.items():
-            write_text(folder / name, text)
 
 
 def _cores() -> int:

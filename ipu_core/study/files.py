@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,6 +73,13 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Writes files by name, each whole or not at all."""
+    with writing(folder):
+        for name, text in texts.items():
+            write_text(folder / name, text)
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:

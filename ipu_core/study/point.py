@@ -34,6 +34,7 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.options import Execution, Training, options_of
 from ipu_core.train.step import step_block
 from ipu_core.train.units import in_units
+from ipu_core.train.ways_out import advised
 from lowprec import FloatFormat, Key
 from lowprec import float32 as FLOAT32
 
@@ -168,14 +169,16 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
     """Refuses a model that cannot fit the target in one of the precisions, before any of its parameters is made.
 
     Raises:
-        OutOfTileMemory: the values of one training step alone need more than a tile has.
+        OutOfTileMemory: the values of one training step alone need more than a tile has; it says what would free some.
     """
     # The direct engine models no memory that could be too small.
     if problem.shapes is None or recipe.execution.engine != "tiles":
         return
     ideal, target = ideal_step(problem, recipe.training), recipe.execution.target
     for name in precisions:
-        check_room(scheduled(Precision.parse(name).apply(ideal), target), target)
+        training = replace(recipe.training, precision=Precision.parse(name))
+        with advised(functools.partial(ideal_step, problem), training, recipe.execution):
+            check_room(scheduled(training.precision.apply(ideal), target), target)
 
 
 def orders_of_sums(problem: Problem, training: Training) -> dict[str, str]:

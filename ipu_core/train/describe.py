@@ -9,7 +9,8 @@ from ipu_core.chip.target import Target
 from ipu_core.diagnose.measure import UpdateCounter
 from ipu_core.diagnose.precision_table import WIDTH, precision_table
 from ipu_core.diagnose.watch import Record
-from ipu_core.engine.profile import Profile, call_facts
+from ipu_core.engine.profile import Profile
+from ipu_core.engine.words import call_facts
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.precision.precision import Precision

@@ -31,8 +31,9 @@ from ipu_core.train.predictor import Predictor
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, check_identity
 from ipu_core.train.step import Loss
-from ipu_core.train.stepper import Stepper, begun, in_precision
+from ipu_core.train.stepper import Stepper, begun, in_precision, traced
 from ipu_core.train.units import writer_of
+from ipu_core.train.ways_out import advised
 from lowprec import Key, as_key
 from lowprec.checks import expect_path
 from lowprec.processor import in_default_state
@@ -70,7 +71,8 @@ class TrainLoop(Reports):
             random bits on an engine or in a precision that has none (see `check_hardware_random`), a batch that cannot
             be cut into so many parts, a name to stream that nothing has, or what tracing refuses.
         TypeError: an argument of another kind, an unknown one, or one beside the value that it is a field of.
-        OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
+        OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles"). Of tile memory it is
+            said what streaming, recomputation, more micro-batches and narrow moments would free.
 
     Warns:
         OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
@@ -113,9 +115,10 @@ class TrainLoop(Reports):
         if told := foreign(training, execution):
             # 3: the caller's line lies behind the wrapper of in_default_state.
             warnings.warn(told, OtherOrders, stacklevel=3)
-        prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
-        watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
-        self._begin(Stepper(prepared, state, watching), writer_of(loss))
+        with advised(lambda own: traced(loss, params, batch, own, model_state), training, execution):
+            prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
+            watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
+            self._begin(Stepper(prepared, state, watching), writer_of(loss))
         if prepared.unused:
             told = f"{training.precision.name}: {' and '.join(prepared.unused)} changes nothing in this step"
             warnings.warn(told, ChangesNothing, stacklevel=3)

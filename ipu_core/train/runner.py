@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.run.execute import Executable, Observer
 from lowprec import Accumulation, Key
@@ -67,7 +69,8 @@ class Runner:
         self._vertices = tiles and (random is not None or control.traps)
         self.bill = bill if tiles else None
         if tiles and not self._vertices:
-            self.bill = bill or bills.bill(block, target, accumulations, control, **self._how)
+            with _without_ways():
+                self.bill = bill or bills.bill(block, target, accumulations, control, **self._how)
         self._prepare()
         if self._machine is not None:
             self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)
@@ -77,9 +80,10 @@ class Runner:
         self._machine: Machine | None = None
         if self._vertices:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
-            self._machine = Machine.build(
-                self._block, self._target, self._accumulations, self._control, random=drawn, **self._how
-            )
+            with _without_ways():
+                self._machine = Machine.build(
+                    self._block, self._target, self._accumulations, self._control, random=drawn, **self._how
+                )
         self._runs: Machine | Executable = self._machine or self.executable
 
     @cached_property
@@ -157,3 +161,16 @@ class Runner:
         finally:
             if self._machine is None:
                 self.write(state)
+
+
+@contextmanager
+def _without_ways() -> Iterator[None]:
+    """Takes from a refusal what a bill or a Machine could be given: nobody who has a Runner takes it.
+
+    Raises:
+        OutOfTileMemory: the same without `ways`.
+    """
+    try:
+        yield
+    except OutOfTileMemory as error:
+        raise error.with_ways(()) from None

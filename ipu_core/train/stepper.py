@@ -281,27 +281,35 @@ def begun(
     """A training before its first step; arguments and errors as of `TrainLoop`."""
     precision = training.precision
     scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
-    loss = loss_in_units(loss, params, precision)
-
-    def optimizer_of(own: Precision) -> Optimizer:
-        given = training.optimizer
-        return given.for_precision(own.scaled_state, store_root=own.store_root) if isinstance(given, Common) else given
 
     def ideal(own: Precision) -> Block:
-        return step_block(
-            loss, optimizer_of(own), params, batch, micro_batches=training.micro_batches,
-            running_mean=own.running_mean, scaled=scale is not None, model_state=model_state,
-        )  # fmt: skip
+        return traced(loss, params, batch, replace(training, precision=own), model_state)
 
-    optimizer, traced = optimizer_of(precision), ideal(precision)
-    planned = planned_step(traced, training, execution)
+    optimizer, first_traced = _optimizer_of(training), ideal(precision)
+    planned = planned_step(first_traced, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
     # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
-    idle = unused(precision, lambda own: traced if _traced_alike(own, precision) else ideal(own))
+    idle = unused(precision, lambda own: first_traced if _traced_alike(own, precision) else ideal(own))
     prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite), idle)
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
+
+
+def traced(loss: Loss, params: Any, batch: Any, training: Training, model_state: Any = None) -> Block:
+    """The step of a training as traced, in float32; arguments as of `TrainLoop`."""
+    precision = training.precision
+    return step_block(
+        loss_in_units(loss, params, precision), _optimizer_of(training), params, batch,
+        micro_batches=training.micro_batches, running_mean=precision.running_mean,
+        scaled=training.loss_scale is not None, model_state=model_state,
+    )  # fmt: skip
+
+
+def _optimizer_of(training: Training) -> Optimizer:
+    """The optimizer as the precision keeps its state."""
+    given, own = training.optimizer, training.precision
+    return given.for_precision(own.scaled_state, store_root=own.store_root) if isinstance(given, Common) else given
 
 
 TRACED = ("unit_scaled", "scaled_state", "store_root", "running_mean")

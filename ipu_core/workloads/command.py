@@ -7,14 +7,19 @@ from pathlib import Path
 
 from ipu_core.chip.energy import UNVALIDATED_POWER
 from ipu_core.engine.profile import Split
+from ipu_core.report.beside import to_data
 from ipu_core.report.html import to_html
-from ipu_core.report.operations import by_operation, to_data
+from ipu_core.report.operations import by_layer
+from ipu_core.report.roof_chart import share_words
+from ipu_core.report.roofs import roofline
 from ipu_core.report.trace import to_chrome
 from ipu_core.study.files import check_writable
+from ipu_core.study.profiles import optimizer_table
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
 from ipu_core.workloads.stage_account import StageAccount, account
 
+LARGEST = 16  # rows of a table
 FILES = ("profile.json", "profile.html", "trace.json")
 
 
@@ -46,9 +51,12 @@ def profile(
     print(json.dumps(made.to_json()) if as_json else words(made))
     if folder is not None:
         title = f"{made.workload.title}, {made.stage.name}, {made.target.name}"
+        samples = made.workload.samples * made.workload.micro_batches
+        data = to_data(made.profile, settings=made.settings, samples=samples)
+        data["by_optimizer"] = [need._asdict() for need in made.by_optimizer]
         texts = (
-            json.dumps(to_data(made.profile, made.names)),
-            to_html(made.profile, title, made.names),
+            json.dumps(data),
+            to_html(made.profile, title, settings=made.settings, samples=samples, data=data),
             json.dumps(to_chrome(made.profile)),
         )
         for file, text in zip(FILES, texts, strict=True):
@@ -75,8 +83,11 @@ def words(made: StageAccount) -> str:
         "",
         _memory(made),
         _energy(made),
+        *(["", str(optimizer_table(made.by_optimizer))] if made.by_optimizer else []),
         "",
         str(_operations(made)),
+        "",
+        str(_layers(made)),
         f"planned in {made.planned_in:.1f} s",
     ]
     return "\n".join(lines)
@@ -137,6 +148,16 @@ def _energy(made: StageAccount) -> str:
 
 def _operations(made: StageAccount) -> Table:
     whole = made.profile.cycles
-    found = sorted(by_operation(made.profile, made.names), key=lambda each: -each.cycles)
-    rows = [(one.role, one.operation, f"{one.steps:,}", f"{100 * one.cycles / whole:.1f} %") for one in found[:16]]
-    return Table("Of an update, the largest", ("role", "operation", "steps", "share"), tuple(rows))
+    rows = [
+        (one.role, one.operation, f"{100 * one.cycles / whole:.1f} %", share_words(one), one.bound)
+        for one in roofline(made.profile)[:LARGEST]
+    ]
+    columns = ("role", "operation", "of the time", "of peak", "lowest roof")
+    return Table("Of an update, the largest", columns, tuple(rows))
+
+
+def _layers(made: StageAccount) -> Table:
+    whole = made.profile.cycles
+    found = by_layer(made.profile)[:LARGEST]
+    rows = [(one.role, f"{one.steps:,}", f"{100 * one.cycles / whole:.1f} %") for one in found]
+    return Table("By layer, the largest", ("layer", "steps", "share"), tuple(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +14,14 @@ from ipu_core.chip.target import Target
 from ipu_core.compile import bill as bills
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import UnsupportedByTarget, Unvalidated
-from ipu_core.ir.block import Type
+from ipu_core.ir.block import Block, Type
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.report.operations import Names
+from ipu_core.report.beside import settings_in_words
+from ipu_core.report.operations import Names, by_layer, by_operation
+from ipu_core.report.roofs import roofline
 from ipu_core.train.optim import Sgd
+from ipu_core.train.optimizer_memory import OptimizerNeed, by_optimizer
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import planned_step
 from ipu_core.workloads.counts import counted
@@ -40,6 +43,7 @@ class StageAccount:
         link_bytes: in a micro-batch from or to other chips, the larger of both ways.
         planned_in: seconds that planning took.
         counts: of a micro-batch, multiply-accumulates by format and bytes of tile memory, see `counted`.
+        training, execution: with which it was accounted.
     """
 
     workload: Workload
@@ -50,6 +54,27 @@ class StageAccount:
     link_bytes: int
     planned_in: float
     counts: Mapping[str, int]
+    training: Training
+    execution: Execution
+
+    @cached_property
+    def by_optimizer(self) -> tuple[OptimizerNeed, ...]:
+        """What the stage needs of the fullest tile under other optimizers; nothing where nothing is trained."""
+        if self.workload.optimizer is None:
+            return ()
+
+        def trace(training: Training) -> Block:
+            work = replace(self.workload, optimizer=training.optimizer)
+            return block_of(work, self.stage, training.precision, training.micro_batches)
+
+        return by_optimizer(trace, self.training, self.execution, self.profile.memory)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What was accounted and how, in words by name."""
+        work = self.workload
+        own = {"workload": work.name, "stage": self.stage.name, "micro_batch": work.rows, "layers": work.recompute}
+        return settings_in_words({**own, **self.training.record(), **self.execution.record()})
 
     @cached_property
     def cycles_per_micro_batch(self) -> int:
@@ -197,6 +222,15 @@ class StageAccount:
             "measured_source": None if found is None else found.source,
             "ratio": None if self.ratio is None else list(self.ratio),
             "planned_in": self.planned_in,
+            "without_gaps": int(memory.without_gaps[memory.tile]),
+            "always_live": int(memory.always_live[memory.tile]),
+            "not_always_live": int(memory.not_always_live[memory.tile]),
+            "categories": memory.categories,
+            "by_optimizer": [need._asdict() for need in self.by_optimizer],
+            "operations": [each._asdict() for each in by_operation(self.profile)],
+            "layers": [each._asdict() for each in by_layer(self.profile)],
+            "roofline": [each.to_json() for each in roofline(self.profile)],
+            "host": [each._asdict() for each in self.profile.host],
         }
 
 
@@ -258,7 +292,8 @@ def account(
     names = {equation.name: (equation.role, equation.op) for equation in equations_of(planned.block)}
     profile = made.profile(None)
     counts = {name: number // count for name, number in counted(planned.block).items()}
-    return StageAccount(workload, chosen, chip, profile, names, passed, time.perf_counter() - began, counts)
+    took = time.perf_counter() - began
+    return StageAccount(workload, chosen, chip, profile, names, passed, took, counts, training, execution)
 
 
 def _link_bytes(workload: Workload, stage: Stage, precision: Precision) -> int:

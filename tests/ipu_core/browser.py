@@ -26,8 +26,8 @@ class Seen(NamedTuple):
     ground: float
 
 
-def look_at(page: str, folder: Path, width: int, *, dark: bool) -> Seen:
-    """Opens the text of a page, with all that is folded open, in a window of a width."""
+def shown_in(page: str, folder: Path, width: int, *, dark: bool = False) -> str:
+    """The document that Chromium makes of the text of a page, with all that is folded open, in a window of a width."""
     if BROWSER is None:
         pytest.skip("there is no Chromium here")
     path = folder / "page.html"
@@ -38,8 +38,13 @@ def look_at(page: str, folder: Path, width: int, *, dark: bool) -> Seen:
          f"--window-size={width},900", "--dump-dom", *scheme, path.as_uri()],
         capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
-    found = re.search(r'data-seen="([^"]*)"', shown.stdout)
-    assert found is not None, shown.stderr
+    return shown.stdout
+
+
+def look_at(page: str, folder: Path, width: int, *, dark: bool) -> Seen:
+    """Opens the text of a page and measures it."""
+    found = re.search(r'data-seen="([^"]*)"', shown_in(page, folder, width, dark=dark))
+    assert found is not None
     beyond, outside, *colours = found[1].split(";")
     ink, ground = (sum(map(int, re.findall(r"\d+", colour)[:3])) / 3 for colour in colours)
     return Seen(int(beyond), int(outside), ink, ground)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core.chip.target import Target
-from ipu_core.study import command, settings, tasks
+from ipu_core.study import command, profiles, settings, tasks
 from ipu_core.study.files import point_file
 from ipu_core.train.options import options_of
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
@@ -118,7 +118,7 @@ def test_a_folder_in_the_place_of_a_points_file_is_refused_before_any_work(
 def test_reports_find_out_before_the_work_that_they_cannot_be_written(
     order: str, way: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "models", None)  # nothing is loaded
+    monkeypatch.setattr(profiles if order == "profile" else command, "models", None)  # nothing is loaded
     (tmp_path / "file").touch()
     (tmp_path / {"profile": "trace.json", "blame": "blame.txt"}[order]).mkdir()
     out = {"below a file": tmp_path / "file" / "out", "read-only": Path("/proc"), "a folder of its name": tmp_path}[way]
@@ -147,7 +147,7 @@ def test_an_interrupt_says_what_is_kept(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, order, interrupted)
+    monkeypatch.setattr(profiles if order == "profile" else command, order, interrupted)
     assert exit_code(order, *(SMALL if order == "study" else SMALL[:2])) == 130
     assert capfd.readouterr().err.startswith(f"\ninterrupted{kept}")
 

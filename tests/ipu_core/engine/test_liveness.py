@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipu_core.engine.memory import ProgramPoint, live_points
+from ipu_core.engine.liveness import ProgramPoint, live_points
 from ipu_core.engine.tree import Choice, Leaf, Repeated, Series, Tree, While
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
-from ipu_core.engine.memory import live_points
+from ipu_core.engine.liveness import live_points
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph import (
     Codelet,

@@ -14,7 +14,8 @@ from ipu_core import report
 from ipu_core.chip.target import Target
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, DataStream, Execute, Graph, Input, Output, Repeat, Sequence, StreamCopy
-from ipu_core.report.operations import Operation, ratio, read_data, side_by_side, step_names
+from ipu_core.report.beside import ratio, read_data, side_by_side
+from ipu_core.report.operations import Operation, step_names
 from tests.examples import first
 from tests.ipu_core.browser import check_page
 
@@ -149,7 +150,9 @@ def test_the_page_has_a_cycle_axis_names_of_steps_operations_tiles_variables_and
     axis = page.split('class="ticks">')[1].split("</div>")[0]
     assert [part.split(">")[1].split("<")[0] for part in axis.split("<span")[1:]][:3] == ["0", "200", "400"]
     assert f"cycles; in all {seen.cycles:,}, {seen.microseconds:,.2f} us" in page
-    assert "move &amp; go</span>" in page.split('class="steps">')[1].split("</div>")[0]
+    numbers = page.split('class="numbers">')[1].split("</div>")[0]
+    assert [part.split(">")[1].split("<")[0] for part in numbers.split("<span")[1:]] == ["1", "1", "1", "2", "2", "2"]
+    assert '<ol class="named"><li>move &amp; go</li><li>copy y -&gt; z</li></ol>' in page
     assert "<td>forward</td><td>move</td><td>1</td>" in page
     assert "<pre>repeat 3 times\n  move &amp; go\n  copy y -&gt; z</pre>" in page
     tile = (3, *(int(column[3]) for column in (seen.compute_by_tile, seen.bytes_in, seen.bytes_out, seen.memory.peak)))

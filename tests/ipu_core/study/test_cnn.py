@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study.command import profile, recipe
+from ipu_core.study.command import recipe
 from ipu_core.study.models import catalogue as models
 from ipu_core.study.models import cnn
 from ipu_core.study.point import make_loop
+from ipu_core.study.profiles import profile
 from ipu_core.study.settings import Point, Settings
 from ipu_core.train.data import dataset as data
 

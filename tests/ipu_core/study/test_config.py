@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study import command
+from ipu_core.study import profiles
 from ipu_core.study.compare import compare
 from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
@@ -142,7 +142,7 @@ def test_recompute_is_said_with_a_share_or_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given: list[Settings] = []
-    monkeypatch.setattr(command, "profile", lambda settings, *rest: given.append(settings))
+    monkeypatch.setattr(profiles, "profile", lambda settings, *rest, **more: given.append(settings))
     parts = ["--recompute", "blocks.*,layers"]
     for words, value in (
         ([], "false"), (["--recompute", "0.9"], "0.9"), (["--recompute"], "true"), (parts, '["blocks.*", "layers"]')

@@ -4,6 +4,7 @@ import copy
 import itertools
 import signal
 from collections import Counter
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_a_call_is_accounted_as_its_steps() -> None:
         call = each.call
         assert call is not None
         assert (each.runs, call.runs, call.call) == (1, 5, None)
-        assert facts(call) == {**facts(five), "runs": 5}
+        assert facts(call) == {**facts(replace(five, works=call.works)), "runs": 5}
         assert (call.from_host, call.to_host) == (5 * alone.from_host, 5 * alone.to_host)
         assert (alone.from_host, alone.to_host) == (16 * 20 * 4 + 16 * 4 + 4, 4)  # x, labels and rate; loss
     assert alone.memory.always_bytes == one.memory.always_bytes
@@ -106,7 +107,8 @@ def test_a_call_is_accounted_as_its_steps_of_which_some_are_skipped(more: dict[s
         assert of_one == told[-1].to_json()
         check_call(made, told[-4:])
         if (machine := made._runner._machine) is not None:
-            assert facts(profile(made).call) == {**facts(machine.engine.profile(1)), "runs": 4}
+            ran = replace(machine.engine.profile(1), works=profile(made).works)  # an engine knows no equations
+            assert facts(profile(made).call) == {**facts(ran), "runs": 4}
     made.run(batches, 2)  # one by one
     for step in range(made.step - 2, made.step):
         single.train(batches(step))
