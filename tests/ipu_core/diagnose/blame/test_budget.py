@@ -10,10 +10,10 @@ import pytest
 from ipu_core import blame
 from ipu_core.diagnose.blame import lockstep
 from ipu_core.diagnose.blame.lockstep import Lockstep
-from ipu_core.diagnose.blame.search import BUDGET, LEAST_BUDGET, TRIMMING
+from ipu_core.diagnose.blame.search import BUDGET, LEAST_BUDGET
 from ipu_core.diagnose.blame.suspects import Suspects
 from ipu_core.diagnose.blame.switches import CauseSwitch
-from ipu_core.diagnose.blame.trials import ANOTHER, LOOK, MAKING, Trials
+from ipu_core.diagnose.blame.trials import ANOTHER, LOOK, MAKING, TRIMMING, Trials
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import stepper
 from ipu_core.train.loop import TrainLoop
