@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ipu_core.diagnose.blame.gap import Gap, Losses
-from ipu_core.diagnose.blame.report import Culprit
+from ipu_core.diagnose.blame.report import SHARED, Culprit
 from ipu_core.diagnose.blame.suspects import Suspects
 from ipu_core.diagnose.blame.switches import CauseSwitch
-from ipu_core.diagnose.blame.trials import ANOTHER, Cost, Trial, Trials
+from ipu_core.diagnose.blame.trials import ANOTHER, LOOK, Cost, Trial, Trials
 from ipu_core.ir.precision.precision import Precision
 
 ENOUGH = 0.75  # of the gap: what closes so much is a cause
 ALL = 0.9  # what closes so much leaves nothing that could be told from noise
-SHARED = 0.1  # of the gap: a part that closes less than the whole model by so much is not the only one
 SOME = 0.15  # what closes less is none
 HALF = 0.5  # as long as the budget kept something from being tried
 ALONE = 3.0  # a part so many times as suspect as the next one is tried before the whole model
@@ -67,6 +66,11 @@ class Causes:
         self._length = self._gap.horizon(self._tolerance)
         self._known: dict[CauseSwitch, tuple[float, Trial]] = {}
 
+    def _look_again(self, run: Trial) -> None:
+        """Looks at the cured run: what saturated before hides what overflows behind it."""
+        if self._trials.affords(LOOK, ANOTHER, Cost(2 * self._length)):
+            self._suspects = Suspects(run.loop, self._trials.looked(run), self._steps)
+
     def zero(self) -> str:
         """The name of the equation in which most of the gradients become zero; "" where they do not."""
         return self._suspects.zero()
@@ -82,6 +86,7 @@ class Causes:
             if self.horizon < self._steps or self.closed >= ALL or left <= self._tolerance:
                 break
             self._begin(run.after(self.horizon))
+            self._look_again(run)
         if not self.culprits and not self.stopped:
             self._together()
         elif len(self.culprits) > 1:
@@ -178,7 +183,7 @@ class Causes:
                 self._precision([*self._in_order, switch]).apply(self._loop.ideal)
             )
             tried[number] = closed if alike else self._trial([*self._in_order, only])[0]
-            if tried[number] >= ENOUGH * closed:
+            if tried[number] >= closed - SHARED:
                 break
         best = max(tried, key=lambda number: tried[number]) if tried else names[0]
         made = self._suspects.culprit(switch, best, closed, self._before + len(self.culprits))

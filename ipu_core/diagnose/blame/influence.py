@@ -1,4 +1,4 @@
-"""What the formats of one equation alone do to a step: its updates, with everything else in float64, beside ideal ones."""
+"""What the formats of one equation alone do to a step: its updates, all else in float64, beside the ideal ones."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Culprit:
         file, _, number = self.line.rpartition(":")
         place = f"{self.equation}, line {number} of {file}" if self.line else self.equation
         parts = self.switch.part and ", ".join((self.switch.part, *getattr(self.switch, "others", ())))
-        if self.alone is not None and self.alone >= MOST_ALONE * self.closed:
+        if self.alone is not None and self.alone >= self.closed - SHARED:
             return place
         # One equation that does not bring it back by itself must not be taken for the cause.
         only = "" if self.alone is None else f" ({_percent(self.alone)} by itself)"
@@ -91,7 +91,7 @@ JOINED = "\N{NO-BREAK SPACE}"
 ZERO = 0.0005
 LEAST = 0.01
 WIDTH = 100
-MOST_ALONE = 0.75  # of what its switch brings back, from which on an equation is the cause by itself
+SHARED = 0.1  # of the gap: what an equation may leave by itself that its switch brings back, where it is the cause
 WHAT = {
     "lost updates": "{share} of the updates rounded to nothing",
     "lost increments": "{share} of the increments of {kept} rounded to nothing",

@@ -95,6 +95,8 @@ class Search:
         self._culprits: list[Culprit] = []
         self._tried: list[tuple[CauseSwitch | Setting, float, int]] = []
         self._stopped, self._horizon = False, self._steps
+        # So many steps of other seeds show what the run lacks; a batch that is at fault may come late in them.
+        self._length = self._gap().horizon(tolerance)
 
     def _watched(self) -> Trial:
         """The run as it is, with the steps looked at that the budget allows."""
@@ -176,9 +178,10 @@ class Search:
         made = Culprit(doubt.setting, doubt.equation, "", doubt.why, 1.0, 0, closed, len(self._culprits))
         self._culprits.append(made)
         self._variant = self._variant.with_setting(doubt.setting)
+        self._length = self._steps if doubt.setting.cause == "batch" else self._length
 
     def _precision(self) -> Precision | None:
-        """Finds what is missing beside float32: a loss scale, causes in the precision or a rate; the precision's cure."""
+        """Finds what is missing beside float32: a loss scale, causes in the precision or a rate; gives the cure."""
         if not self.trials.seen.given:
             return None
         causes = self._causes()
@@ -194,6 +197,7 @@ class Search:
             return None
         self._culprits += causes.culprits
         self._low, self._horizon = causes.run, causes.horizon
+        self._length = min(self._length, self._horizon)
         self.trials.spend(TRIMMING)
         return trimmed(causes.run.variant.precision, self.trials.loop.precision, self.trials.loop.ideal)
 
@@ -229,23 +233,25 @@ class Search:
             length = self._steps
         self._take(doubt, closed)
         self._low, self._horizon = run, length
+        self._length = min(self._length, length)
         return True
 
     def _compared(self, worse: Trial, better: Trial) -> tuple[list[float], bool]:
         """How far one run lies above another in each seed, if the budget allows it, and whether that is no chance."""
-        length = self._length
-        runs = {id(run): run for run in (worse, better, self._reference)}
-        # At least one trial has to be possible after it.
-        if not self.trials.affords(ANOTHER, self._seeds.cost([*runs.values()], length), Cost(length)):
-            return [], True
-        return self._seeds.tell(worse, better, self._reference, length, self._tolerance)
-
-    @property
-    def _length(self) -> int:
-        """How many steps show what the run lacks; all of them where a batch is at fault, which may come late."""
-        if any(one.cause == "batch" for one in self._variant.settings):
-            return self._horizon
-        return min(self._gap_of(self._first).horizon(self._tolerance), self._horizon)
+        shares, clear = list[float](), True
+        # What a few steps do not tell apart all of them may.
+        for length in dict.fromkeys((self._length, self._horizon)):
+            if length < self._length:
+                continue
+            # At least one trial has to be possible after it.
+            cost = self._seeds.cost((worse, better, self._reference), length)
+            if not self.trials.affords(ANOTHER, cost, Cost(length)):
+                break
+            self._length = length
+            shares, clear = self._seeds.tell(worse, better, self._reference, length, self._tolerance)
+            if clear:
+                break
+        return shares, clear
 
     def _gap_of(self, run: Trial) -> Gap:
         return Gap(run.after(self._steps), self._reference.after(self._steps))
@@ -267,6 +273,5 @@ class Search:
         """What is back in the other seeds, as a share of what is missing there."""
         if not shares:
             return ()
-        length = self._length
-        missing, _ = self._seeds.shares(self._first, self._reference, self._reference, length)
+        missing, _ = self._seeds.shares(self._first, self._reference, self._reference, self._length)
         return tuple(got / there if there else 0.0 for got, there in zip(shares[1:], missing[1:], strict=True))

@@ -18,6 +18,7 @@ FIERCE = 0.3  # of the norm of gradients: what clipping leaves of it where it is
 RISEN = 1.25  # times the first loss: what a rate that is too large makes of it
 LOWER = (8.0**-1, 8.0**-2, 8.0**-3, 8.0**-4)  # of the learning rate
 STILL = 0.01  # of the norm of the weights: what all updates of a run together move where the rate is a suspect
+SLIGHT = 0.05  # of the first loss: what is learnt at such a rate
 MOVE = 0.3  # what they are to move then
 FAR = 100.0  # times the usual size: batches that are suspects where float32 diverges
 USUAL = 65536.0  # loss scale
@@ -88,7 +89,8 @@ def _of_rate(trials: Trials, reference: Trial, diverged: Diverged | None) -> Ite
         for factor in LOWER:
             yield Doubt(Setting("learning rate", factor), what, diverged.equation if diverged else "")
     moved = float(np.median(seen.moves)) * trials.steps if seen.moves else 1.0
-    if 0 < moved < STILL:
+    learnt = first - mean_of(losses, trials.steps)
+    if 0 < moved < STILL and abs(learnt) < SLIGHT * abs(first):
         factor = float(8.0 ** np.round(np.log(MOVE / moved) / np.log(8.0)))
         what = f"{trials.steps} steps with it move the weights by at most {100 * moved:.2g} % of their norm"
         yield Doubt(Setting("learning rate", factor), what)

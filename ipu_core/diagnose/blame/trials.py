@@ -185,6 +185,15 @@ class Trials:
                 break
         return run
 
+    def looked(self, run: Trial) -> Lockstep:
+        """A look at the first step of a run, which stays where it is."""
+        now, seen = run.loop.state, Lockstep()
+        run.loop.resume(run.start)
+        seen.look(run.loop, run.variant.batches(self.batches, self.loop.step)[0])
+        run.loop.resume(now)
+        self.spend(LOOK)
+        return seen
+
     def diverged(self, run: Trial) -> Diverged | None:
         """Where a run left what is training; None: it did not."""
         start = run.start.steps.step
