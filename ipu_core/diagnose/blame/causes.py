@@ -77,7 +77,11 @@ class Causes:
 
     def search(self) -> None:
         """Finds what it can."""
-        while len(self.culprits) < CAUSES and (switch := self._best()) is not None:
+        while len(self.culprits) < CAUSES:
+            if (switch := self._best()) is None:
+                if not self.stopped:
+                    self._together()
+                break
             closed, run = self._known[switch]
             self.culprits.append(self._culprit(switch, closed))
             self._finish(run)
@@ -87,9 +91,7 @@ class Causes:
                 break
             self._begin(run.after(self.horizon))
             self._look_again(run)
-        if not self.culprits and not self.stopped:
-            self._together()
-        elif len(self.culprits) > 1:
+        if len(self.culprits) > 1:
             self._prune()
 
     def _finish(self, run: Trial) -> None:
@@ -191,19 +193,21 @@ class Causes:
 
     def _together(self) -> None:
         """Finds causes of which each by itself is enough to lose the loss, so that none alone brings it back."""
-        rest = [CauseSwitch(cause) for cause in self._suspects.causes(set())]
-        if len(rest) < 2 or (known := self._joint(rest)) is None or known[0] < ENOUGH:
+        first = self._in_order
+        rest = [CauseSwitch(cause) for cause in self._suspects.hidden(self._cleared)]
+        if len(rest) < 2 or (known := self._joint([*first, *rest])) is None or known[0] < ENOUGH:
             return
         for one in rest[::-1]:
             fewer = [other for other in rest if other != one]
-            if len(fewer) > 1 and (less := self._joint(fewer)) is not None and less[0] >= ENOUGH:
+            if len(fewer) > 1 and (less := self._joint([*first, *fewer])) is not None and less[0] >= ENOUGH:
                 rest, known = fewer, less
         if self.stopped:
             return
         closed, run = known
         for one in rest:
-            number = self._suspects.named(one, 0)[0]
-            made = self._suspects.culprit(one, number, closed, self._before + len(self.culprits))
+            made = self._suspects.culprit(
+                one, self._suspects.named(one, 0)[0], closed, self._before + len(self.culprits)
+            )
             self.culprits.append(replace(made, together=True))
         self._finish(run)
 

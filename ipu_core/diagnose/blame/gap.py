@@ -107,6 +107,16 @@ def mean_of(losses: Losses, steps: int) -> float:
     return float(losses[steps - max(1, steps // WINDOW) : steps].mean())
 
 
+def improves(losses: Losses, others: Losses) -> bool:
+    """Whether a run of a few steps has learnt something, or lies below another one of the same batches.
+
+    The second half of its steps counts: the last tenth of so few is the noise of a batch or two.
+    """
+    half = len(losses) // 2
+    mean, other = float(losses[half:].mean()), float(others[half:].mean())
+    return math.isfinite(mean) and (mean < losses[0] or not mean >= other)
+
+
 def above(losses: Losses, first: float, start: int) -> Diverged | None:
     """Where a run of finite losses left for good what lies below twice its first loss; None: it did not.
 

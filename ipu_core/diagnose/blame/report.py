@@ -25,8 +25,8 @@ class Culprit:
         equation: name of the equation that matters most, "w2.update.scaled_add.47", or "an operand of" that; of a
             setting where it does its harm, "" where that is nowhere in the step.
         line: of the model: "model.py:41"; "" where it is not known.
-        kind: "lost updates", "lost increments", "underflow", "overflow", "partial sums" or "rounding"; of a setting
-            what is wrong with it, in words.
+        kind: "lost updates", "lost increments", "underflow", "overflow", "partial sums", "rounding", or "hidden" where
+            only zeros reached it; of a setting what is wrong with it, in words.
         share: of the elements concerned (lost, zero, too large); of other kinds the relative error.
         begins: the first step looked at in which it was so.
         closed: how much of the gap to float32 this alone brings back; beside other culprits, of what they leave.
@@ -99,6 +99,7 @@ WHAT = {
     "overflow": "overflow, {share} beyond the largest number",
     "partial sums": "partial sums lose {share} of the result",
     "rounding": "rounding loses {share} of the result",
+    "hidden": "only zeros reached it, so that its own error was not seen",
 }
 
 

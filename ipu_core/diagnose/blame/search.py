@@ -6,16 +6,17 @@ import math
 from dataclasses import replace
 
 from ipu_core.diagnose.blame.causes import ENOUGH, HALF, Causes
-from ipu_core.diagnose.blame.gap import WINDOW, Diverged, Gap, mean_of
+from ipu_core.diagnose.blame.gap import WINDOW, Diverged, Gap, improves, mean_of
 from ipu_core.diagnose.blame.report import Blame, Culprit
 from ipu_core.diagnose.blame.seeds import Seeds
-from ipu_core.diagnose.blame.setting_search import LOWER, PROBES, Doubt, doubts, of_loss_scale
+from ipu_core.diagnose.blame.setting_search import LOWER, MANY, PROBES, Doubt, doubts, of_loss_scale
 from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words
 from ipu_core.diagnose.blame.switches import CauseSwitch, trimmed
 from ipu_core.diagnose.blame.trials import (
     ANOTHER,
     LOOK,
     MAKING,
+    SEEDS,
     TRIMMING,
     Cost,
     Trial,
@@ -95,6 +96,7 @@ class Search:
         self._culprits: list[Culprit] = []
         self._tried: list[tuple[CauseSwitch | Setting, float, int]] = []
         self._stopped, self._horizon = False, self._steps
+        self._doubtful: tuple[Trial, Variant, int, int] | None = None
         # So many steps of other seeds show what the run lacks; a batch that is at fault may come late in them.
         self._length = self._gap().horizon(tolerance)
 
@@ -120,12 +122,13 @@ class Search:
             pass
         sick = self.trials.diverged(self._reference) is not None
         missing = not sick and self._gap().size(self._steps) > self._tolerance
-        if missing and not self._culprits:
-            gaps, clear = self._compared(self._low, self._reference)
+        gaps, clear = self._compared(self._low, self._reference) if missing else ([], True)
+        if not self._culprits:
             facts = replace(facts, gaps=tuple(gaps), chance=not clear)
         if facts.chance:
             return facts
-        precision = self._precision() if missing else None
+        # What settings alone have left is looked into where the seeds show that it is something.
+        precision = self._precision() if missing and clear and (gaps or not self._culprits) else None
         if not self._culprits:
             return replace(facts, healthy=not (missing or sick), tried=tuple(self._tried), stopped=self._stopped)
         return self._confirmed(replace(facts, cure=precision))
@@ -160,18 +163,23 @@ class Search:
                 self._reference, self._low = run, self._watched()
                 closed = Gap(before, run.after(self._steps)).closed(self._low.after(self._steps), self._steps)
                 self._culprits[-1] = replace(self._culprits[-1], closed=closed)
+                if doubt.setting.cause != "batch":
+                    self._length = self._gap_of(self._first).horizon(self._tolerance)
                 return True
         return False
 
     def _gains(self, run: Trial) -> float:
         """How much of what a run in float32 learns the present one does not; 0 where it learns nothing itself."""
         early = max(min(WINDOW, self._steps), self._steps // 8)
-        losses = self.trials.further(run, early)
-        # What has learnt nothing by then is not worth the rest of the run.
-        if run.ended or not mean_of(losses, early) < run.losses[0]:
+        # What does no better by then is not worth the rest of the run.
+        if not improves(self.trials.further(run, early), self._reference.after(early)):
             return 0.0
         gap = Gap(self._reference.after(self._steps), self.trials.further(run, self._steps))
         learns = self.trials.diverged(run) is None and gap.level(run.after(self._steps), self._steps) < run.losses[0]
+        # In other seeds too: a rate at the edge diverges in one and not in another.
+        if learns and self.trials.affords(Cost(2 * (SEEDS - 1) * early), Cost(self._steps)):
+            pairs = zip(self._seeds.losses(run, early), self._seeds.losses(self._reference, early), strict=True)
+            learns = all(improves(*pair) for pair in pairs)
         return gap.size(self._steps) if learns else 0.0
 
     def _take(self, doubt: Doubt, closed: float) -> None:
@@ -188,11 +196,14 @@ class Search:
         if self._loss_scale(causes):
             if self._gap().size(self._steps) <= self._tolerance:
                 return None
+            # What only zeros or nothing at all came to before is to be seen now.
+            self._low = self._watched()
             causes = self._causes()
         causes.search()
         self._tried += causes.tried
         self._stopped = self._stopped or causes.stopped
         if causes.run is None:
+            self._give_up()
             self._slower()
             return None
         self._culprits += causes.culprits
@@ -200,6 +211,12 @@ class Search:
         self._length = min(self._length, self._horizon)
         self.trials.spend(TRIMMING)
         return trimmed(causes.run.variant.precision, self.trials.loop.precision, self.trials.loop.ideal)
+
+    def _give_up(self) -> None:
+        """Takes back a setting that was changed only because nothing else could be tried under it."""
+        if self._doubtful is not None:
+            self._low, self._variant, self._horizon, self._length = self._doubtful
+            self._culprits.pop()
 
     def _causes(self) -> Causes:
         return Causes(self.trials, self._low, self._reference.after(self._steps), self._tolerance, len(self._culprits))
@@ -226,8 +243,12 @@ class Search:
         whole = self._gap()
         closed = whole.closed(self.trials.further(run, length), length)
         self._tried.append((doubt.setting, closed, length))
-        if closed < ENOUGH:
+        # While most steps are skipped nothing else can bring anything back: the search goes on from what runs.
+        begins = run.start.steps.step not in [each.step for each in run.skipped]
+        frees = begins and len(self._low.skipped) > MANY * len(self._low.losses)
+        if closed < ENOUGH and not frees:
             return False
+        self._doubtful = (self._low, self._variant, self._horizon, self._length) if closed < ENOUGH else None
         if self.trials.affords(Cost(self._steps - length)):
             closed = whole.closed(self.trials.further(run, self._steps), self._steps)
             length = self._steps

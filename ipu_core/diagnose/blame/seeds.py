@@ -37,12 +37,15 @@ class Seeds:
     def shares(self, low: Trial, better: Trial, reference: Trial, length: int) -> tuple[list[float], float]:
         """By seed how far one run lies above another, as a share of what the reference learns; the noise of that."""
         runs = (self.losses(run, length) for run in (low, better, reference))
-        shares, levels = list[float](), list[float]()
-        for worse, less, wide in zip(*runs, strict=True):
-            gap = Gap(worse, wide)
-            shares.append((gap.level(worse, length) - gap.level(less, length)) / gap.unit(length))
-            levels.append(gap.level(wide, length) / gap.unit(length))
-        return shares, float(np.std(levels, ddof=1))
+        rows = [
+            (gap.level(worse, length) - gap.level(less, length), gap.level(wide, length), gap.unit(length))
+            for worse, less, wide in zip(*runs, strict=True)
+            for gap in [Gap(worse, wide)]
+        ]
+        differences, levels, units = np.array(rows).T
+        # One unit for all: where a seed has learnt next to nothing yet, any difference is a huge share of that.
+        unit = units.mean()
+        return (differences / unit).tolist(), float(np.std(levels, ddof=1) / unit)
 
     def tell(self, low: Trial, better: Trial, reference: Trial, length: int, least: float) -> tuple[list[float], bool]:
         """By seed how far one run lies above another, and whether the seeds tell that from chance."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_core.diagnose.blame.gap import Diverged, mean_of
+from ipu_core.diagnose.blame.gap import Diverged, first_of, mean_of
 from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words, sizes
 from ipu_core.diagnose.blame.switches import Parts
 from ipu_core.diagnose.blame.trials import Trial, Trials
@@ -19,7 +19,7 @@ RISEN = 1.25  # times the first loss: what a rate that is too large makes of it
 LOWER = (8.0**-1, 8.0**-2, 8.0**-3, 8.0**-4)  # of the learning rate
 STILL = 0.01  # of the norm of the weights: what all updates of a run together move where the rate is a suspect
 SLIGHT = 0.05  # of the first loss: what is learnt at such a rate
-MOVE = 0.3  # what they are to move then
+MOVE = 2.0  # what they are to move then
 FAR = 100.0  # times the usual size: batches that are suspects where float32 diverges
 USUAL = 65536.0  # loss scale
 STEEP, PROBES = 1 / 16, 12
@@ -89,11 +89,12 @@ def _of_rate(trials: Trials, reference: Trial, diverged: Diverged | None) -> Ite
         for factor in LOWER:
             yield Doubt(Setting("learning rate", factor), what, diverged.equation if diverged else "")
     moved = float(np.median(seen.moves)) * trials.steps if seen.moves else 1.0
-    learnt = first - mean_of(losses, trials.steps)
+    learnt = first_of(losses) - mean_of(losses, trials.steps)
     if 0 < moved < STILL and abs(learnt) < SLIGHT * abs(first):
         factor = float(8.0 ** np.round(np.log(MOVE / moved) / np.log(8.0)))
         what = f"{trials.steps} steps with it move the weights by at most {100 * moved:.2g} % of their norm"
-        yield Doubt(Setting("learning rate", factor), what)
+        for each in (factor, factor / 8):
+            yield Doubt(Setting("learning rate", each), what)
 
 
 def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "") -> Doubt | None:

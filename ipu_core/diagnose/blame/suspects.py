@@ -31,7 +31,7 @@ class Suspects:
         self._loop, self._seen, self._steps, self._parts = loop, seen, steps, Parts(loop.block)
         self._equations = {equation.number: equation for equation in equations_of(loop.block)}
         self._scores: dict[CauseSwitch, dict[int, float]] = {}
-        self._silent: set[CauseSwitch] = set()
+        self._silent: dict[CauseSwitch, int] = {}
         self._known: dict[int, float] = {}
         for number, errors in seen.errors.items():
             self._suspect(self._equations[number], errors)
@@ -42,7 +42,7 @@ class Suspects:
             return
         # Zeros lose nothing: behind an underflow an equation looks healthy.
         if not errors.signal and not errors.error:
-            self._silent.add(switch)
+            self._silent.setdefault(switch, equation.number)
         partial = min(1.0, errors.partial / errors.error) if errors.error else 0.0
         for one, share in ((CauseSwitch("partials", switch.part), partial), (switch, 1 - partial)):
             score = errors.suspicion(self._steps, share) if share else 0.0
@@ -57,6 +57,12 @@ class Suspects:
                 scores[switch.cause] = max(*found.values(), scores.get(switch.cause, 0.0))
         least = NEGLIGIBLE * max(scores.values(), default=0.0)
         return sorted((cause for cause, score in scores.items() if score >= least), key=lambda cause: -scores[cause])
+
+    def hidden(self, cleared: set[CauseSwitch]) -> list[str]:
+        """The causes as `causes` has them, and behind them those of which only zeros were seen, and so no error."""
+        found = self.causes(cleared)
+        silent = sorted({one.cause for one in self._silent if CauseSwitch(one.cause) not in cleared})
+        return [*found, *(cause for cause in silent if cause not in found)]
 
     def parts(self, cause: str, cleared: set[CauseSwitch]) -> list[tuple[float, CauseSwitch]]:
         """A cause's parts that are not cleared, the most suspect first."""
@@ -89,6 +95,8 @@ class Suspects:
             if one.cause == switch.cause and (not parts or one.part in parts):
                 scores |= found
         ranked = sorted(scores, key=lambda number: -scores[number])
+        if not ranked:
+            return [number for one, number in self._silent.items() if one.cause == switch.cause]
         if count < 2 or len(ranked) < 2:
             return ranked
         early = self._seen.errors[ranked[0]].early[0]
@@ -121,6 +129,8 @@ ROLES = ("forward", "grad_input", "grad_weight")
 
 def _kind(cause: str, errors: Sums) -> tuple[str, float]:
     """What most of the error of an equation is, and its figure."""
+    if not errors.signal and not errors.error:
+        return "hidden", 0.0
     kind = errors.kind()
     shares = {"overflow": errors.beyond / errors.elements, "underflow": errors.zeros / errors.elements}
     if kind == "lost":

@@ -104,7 +104,11 @@ def _text_loss(params: Any, batch: Batch, gain: float) -> Any:
 
 
 def _series_params(rng: np.random.Generator) -> Any:
-    return {"input": _layer(rng, INPUTS, UNITS), "hidden": _layer(rng, UNITS, UNITS, 0.9), "head": _layer(rng, UNITS, 3)}
+    return {
+        "input": _layer(rng, INPUTS, UNITS),
+        "hidden": _layer(rng, UNITS, UNITS, 0.9),
+        "head": _layer(rng, UNITS, 3),
+    }
 
 
 def _series_batch(rng: np.random.Generator, task: Any) -> Batch:
@@ -123,7 +127,9 @@ def _series_loss(params: Any, batch: Batch, gain: float) -> Any:
 
 
 def _curves_params(rng: np.random.Generator) -> Any:
-    blocks = {f"block{i}": {"up": _layer(rng, HIDDEN, 2 * HIDDEN), "down": _layer(rng, 2 * HIDDEN, HIDDEN)} for i in (0, 1)}
+    blocks = {
+        f"block{i}": {"up": _layer(rng, HIDDEN, 2 * HIDDEN), "down": _layer(rng, 2 * HIDDEN, HIDDEN)} for i in (0, 1)
+    }
     return {"embed": _layer(rng, FEATURES, HIDDEN), **blocks, "head": _layer(rng, HIDDEN, 1, 0.3)}
 
 
@@ -140,7 +146,7 @@ def _curves_loss(params: Any, batch: Batch, gain: float) -> Any:
     for name in ("block0", "block1"):
         inner = nn.gelu(nn.linear(nn.layer_norm(x), **params[name]["up"]))
         x = x + nn.linear(gained(inner, gain) if name == "block0" else inner, **params[name]["down"])
-    return nn.mse(nn.linear(x, **params["head"]), y)
+    return nn.mse(nn.linear(nn.layer_norm(x), **params["head"]), y)
 
 
 def _unit(rng: np.random.Generator, *shape: int) -> Any:

@@ -7,8 +7,8 @@ import pytest
 
 from ipu_core import FloatingPointControl, Sgd, TrainLoop
 from ipu_core.diagnose.blame.errors import Errors
-from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.gap import Gap
+from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.trials import Trials
 from ipu_core.ir.bodies import equations_of
 from lowprec import float8_e4m3fn, float16
