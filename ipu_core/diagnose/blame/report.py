@@ -168,9 +168,9 @@ class Blame:
             if not seeds:
                 lines.append("seen in one seed: the budget was not enough for three")
         found = {culprit.switch for culprit in self.culprits}
-        others = [f"{switch} {_percent(closed)}" for switch, closed, _ in self.tried if switch not in found]
-        if others:
-            lines.append(f"tried too: {'; '.join(others)}")
+        rest = [f"{switch} {_percent(closed)}" for switch, closed, _ in self.tried if switch not in found]
+        if rest:
+            lines.append(f"tried too: {'; '.join(rest)}")
         if self.cure is not None:
             lines.append(f"precision without it: {self.cure.name}")
         lines += [*self.notes, *self._updates()]

@@ -9,7 +9,7 @@ from ipu_core.diagnose.blame.causes import ENOUGH, HALF, Causes
 from ipu_core.diagnose.blame.gap import WINDOW, Diverged, Gap, improves, mean_of
 from ipu_core.diagnose.blame.report import Blame, Culprit
 from ipu_core.diagnose.blame.seeds import Seeds
-from ipu_core.diagnose.blame.setting_search import LOWER, MANY, PROBES, Doubt, doubts, of_loss_scale
+from ipu_core.diagnose.blame.setting_search import LOWER, MANY, Doubt, doubts, of_loss_scale
 from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words
 from ipu_core.diagnose.blame.switches import CauseSwitch, trimmed
 from ipu_core.diagnose.blame.trials import (
@@ -122,7 +122,10 @@ class Search:
             pass
         sick = self.trials.diverged(self._reference) is not None
         missing = not sick and self._gap().size(self._steps) > self._tolerance
-        gaps, clear = self._compared(self._low, self._reference) if missing else ([], True)
+        gaps, clear = list[float](), True
+        if missing:
+            trial = Cost(self._length, ANOTHER.builds)
+            gaps, clear = self._compared(self._low, self._reference, trial, least=self._tolerance)
         if not self._culprits:
             facts = replace(facts, gaps=tuple(gaps), chance=not clear)
         if facts.chance:
@@ -199,6 +202,9 @@ class Search:
             # What only zeros or nothing at all came to before is to be seen now.
             self._low = self._watched()
             causes = self._causes()
+        # Float32 gradients would bear that scale too: where it could not be tried, they are not to be called the cause.
+        if self._stopped and self._low.skipped:
+            return None
         causes.search()
         self._tried += causes.tried
         self._stopped = self._stopped or causes.stopped
@@ -224,9 +230,13 @@ class Search:
     def _loss_scale(self, causes: Causes) -> bool:
         """Whether another loss scale brings the loss back, which float32 gradients would do too."""
         zero = causes.zero()
-        if not (self._low.skipped or zero) or not self.trials.affords(ANOTHER, MAKING, Cost(causes.length + PROBES)):
+        if self._low.start.steps.scale is None or not (self._low.skipped or zero):
             return False
-        doubt = of_loss_scale(self.trials, self._low, self._variant, zero)
+        # One step at the least comes before the trial.
+        if not self.trials.affords(ANOTHER, MAKING, Cost(causes.length + 1)):
+            self._stopped = True
+            return False
+        doubt = of_loss_scale(self.trials, self._low, self._variant, zero, causes.length)
         return doubt is not None and self._changed(doubt, causes.length)
 
     def _slower(self) -> None:
@@ -257,19 +267,26 @@ class Search:
         self._length = min(self._length, length)
         return True
 
-    def _compared(self, worse: Trial, better: Trial) -> tuple[list[float], bool]:
-        """How far one run lies above another in each seed, if the budget allows it, and whether that is no chance."""
+    def _compared(self, worse: Trial, better: Trial, *after: Cost, least: float = 0.0) -> tuple[list[float], bool]:
+        """How far one run lies above another in each seed, if the budget allows it, and whether that is no chance.
+
+        Args:
+            worse, better: the runs.
+            after: what has to be left of the budget.
+            least: what it is to be after all steps, and not after the fewer ones of a trial.
+        """
         shares, clear = list[float](), True
         # What a few steps do not tell apart all of them may.
         for length in dict.fromkeys((self._length, self._horizon)):
             if length < self._length:
                 continue
-            # At least one trial has to be possible after it.
             cost = self._seeds.cost((worse, better, self._reference), length)
-            if not self.trials.affords(ANOTHER, cost, Cost(length)):
+            # Before there is a cure, a trial has to be possible after it.
+            if not self.trials.affords(cost, *after):
                 break
             self._length = length
-            shares, clear = self._seeds.tell(worse, better, self._reference, length, self._tolerance)
+            asked = least if length == self._steps else 0.0
+            shares, clear = self._seeds.tell(worse, better, self._reference, length, asked)
             if clear:
                 break
         return shares, clear

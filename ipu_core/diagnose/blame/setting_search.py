@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.diagnose.blame.gap import Diverged, first_of, mean_of
 from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words, sizes
 from ipu_core.diagnose.blame.switches import Parts
-from ipu_core.diagnose.blame.trials import Trial, Trials
+from ipu_core.diagnose.blame.trials import ANOTHER, Cost, Trial, Trials
 from ipu_core.ir.bodies import equations_of
 from ipu_core.train.loss_scale import LossScale
 
@@ -97,7 +97,7 @@ def _of_rate(trials: Trials, reference: Trial, diverged: Diverged | None) -> Ite
             yield Doubt(Setting("learning rate", each), what)
 
 
-def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "") -> Doubt | None:
+def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "", length: int = 0) -> Doubt | None:
     """A loss scale under which gradients neither overflow nor become zero, found in a few steps; None: there is none.
 
     Args:
@@ -105,6 +105,7 @@ def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "") 
         run: under the scale that may be wrong, done.
         variant: the run in which another is looked for.
         zero: the equation in which gradients become zero; "": they overflow.
+        length: steps that have to be left of the budget.
     """
     scale = run.start.steps.scale
     if scale is None:
@@ -114,6 +115,8 @@ def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "") 
     # As many steps as it takes to come down: each is skipped until the gradients of a first step fit.
     probe = trials.begin(variant.with_setting(Setting("loss scale", LossScale(start, backoff_factor=STEEP))))
     for _ in range(min(PROBES, trials.steps)):
+        if not trials.affords(ANOTHER, Cost(length + 1)):
+            return None
         count, fits = len(probe.skipped), probe.loop.loss_scale
         trials.further(probe, len(probe.losses) + 1)
         if len(probe.skipped) == count:

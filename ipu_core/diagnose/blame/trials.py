@@ -204,6 +204,8 @@ class Trials:
             return Diverged(place, run.losses[-1])
         if not is_finite(run.before[-1][1]):
             return Diverged(place, run.losses[-1], "infinities or NaN are in its batch")
+        if not self.affords(ORIGIN):
+            return Diverged(place, run.losses[-1], "where it began is beyond the budget")
         self.spend(ORIGIN)
         now, inputs, keys = run.loop.state, [], []
         # The last two states: a step may write weights that are not finite, which the next one's loss shows.

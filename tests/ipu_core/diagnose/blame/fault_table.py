@@ -175,7 +175,7 @@ def main(words: Sequence[str]) -> int:
             verdicts.append(one)
             called = {True: "", False: ", NOT CALLED DIVERGED" if one.diverged else ", CALLED DIVERGED"}
             print(f"{'right' if one.right else 'WRONG'} {fault.kind}: {fault.name}, {fault.model}, seed {seed}"
-                  f"{called[one.diverged == one.called]} ({one.seconds:.1f} s, {one.seconds / one.plain:.1f} times the run)",
+                  f"{called[one.diverged == one.called]} ({one.seconds:.1f} s, {one.seconds / one.plain:.1f} runs)",
                   flush=True)  # fmt: skip
             if not one.right:
                 print(one.found)

@@ -9,6 +9,7 @@ from ipu_core import FloatingPointControl, Sgd, TrainLoop
 from ipu_core.diagnose.blame.errors import Errors
 from ipu_core.diagnose.blame.gap import Gap
 from ipu_core.diagnose.blame.lockstep import Lockstep
+from ipu_core.diagnose.blame.settings import Variant
 from ipu_core.diagnose.blame.trials import Trials
 from ipu_core.ir.bodies import equations_of
 from lowprec import float8_e4m3fn, float16
@@ -54,7 +55,7 @@ def test_a_run_that_ends_in_nan_is_looked_at_where_it_ended() -> None:
     x, y = batch(20)
     batches = [*(batch(i) for i in range(20)), (x * 1e5, y), *(batch(i) for i in range(21, 40))]
     trials = Trials(made, batches)
-    losses = trials.watched(2, 4)
+    losses = trials.watched(Variant(made.precision), 2, 4).after(40)
     assert [step for step, _, _ in trials.seen.losses] == [0, 19, 20]
     assert np.isfinite(losses[:20]).all()
     assert np.isnan(losses[20:]).all()
@@ -65,7 +66,7 @@ def test_a_run_that_ends_in_nan_is_looked_at_where_it_ended() -> None:
 
 
 def errors(fmt, exact, made, before=None, sums=False, stochastic=False) -> Errors:
-    found = Errors(stochastic, before is not None)
+    found = Errors(stochastic=stochastic, kept=before is not None)
     found.add(0, np.array(made), np.array(exact), fmt, None if before is None else np.array(before), sums)
     return found
 
