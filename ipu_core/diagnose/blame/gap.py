@@ -110,11 +110,12 @@ def mean_of(losses: Losses, steps: int) -> float:
 def improves(losses: Losses, others: Losses) -> bool:
     """Whether a run of a few steps has learnt something, or lies below another one of the same batches.
 
-    The second half of its steps counts: the last tenth of so few is the noise of a batch or two.
+    The second half of its steps counts: the last tenth of so few is the noise of a batch or two. To lie below one that
+    diverged is nothing.
     """
     half = len(losses) // 2
     mean, other = float(losses[half:].mean()), float(others[half:].mean())
-    return math.isfinite(mean) and (mean < losses[0] or not mean >= other)
+    return math.isfinite(mean) and (mean < losses[0] or mean < other <= bound_of(float(others[0])))
 
 
 def above(losses: Losses, first: float, start: int) -> Diverged | None:

@@ -49,11 +49,11 @@ class Culprit:
     seeds: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        back = f"brings back {_percent(self.closed)} of {'what is then missing' if self.before else 'the loss'}"
         if isinstance(self.switch, Setting):
             at = f", most at {self.equation}" if self.equation else ""
-            return f"{self.switch.cause}: {self.kind}{at}; {self.switch} {back}"
-        back = back.replace("brings", "bring")
+            what = "what is then missing" if self.before else "the loss"
+            return f"{self.switch.cause}: {self.kind}{at}; with {self.switch} {_percent(self.closed)} of {what} is back"
+        back = f"bring back {_percent(self.closed)} of {'what is then missing' if self.before else 'the loss'}"
         if self.together:
             back = f"bring back {_percent(self.closed)} of the loss with the others, and less without it"
         what = WHAT[self.kind].format(share=_percent(self.share), kept=WORDS[self.switch.cause])

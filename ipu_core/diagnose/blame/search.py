@@ -158,7 +158,7 @@ class Search:
                 self._stopped = True
                 return False
             run = self.trials.begin(self._reference.variant.with_setting(doubt.setting))
-            share = self._gains(run)
+            share = self._gains(run, certain=doubt.setting.cause == "batch")
             self._tried.append((doubt.setting, share, len(run.losses)))
             if share >= HALF:
                 before = self._low.after(self._steps)
@@ -171,14 +171,21 @@ class Search:
                 return True
         return False
 
-    def _gains(self, run: Trial) -> float:
-        """How much of what a run in float32 learns the present one does not; 0 where it learns nothing itself."""
+    def _gains(self, run: Trial, *, certain: bool) -> float:
+        """How much of what a run in float32 learns the present one does not; 0 where it learns nothing itself.
+
+        Args:
+            run: with a setting changed.
+            certain: whether the setting is wrong whatever is learnt without it, as NaN in a batch is.
+        """
         early = max(min(WINDOW, self._steps), self._steps // 8)
         # What does no better by then is not worth the rest of the run.
-        if not improves(self.trials.further(run, early), self._reference.after(early)):
+        if not certain and not improves(self.trials.further(run, early), self._reference.after(early)):
             return 0.0
         gap = Gap(self._reference.after(self._steps), self.trials.further(run, self._steps))
-        learns = self.trials.diverged(run) is None and gap.level(run.after(self._steps), self._steps) < run.losses[0]
+        if certain or self.trials.diverged(run) is not None:
+            return float(self.trials.diverged(run) is None)
+        learns = gap.level(run.after(self._steps), self._steps) < run.losses[0]
         # In other seeds too: a rate at the edge diverges in one and not in another.
         if learns and self.trials.affords(Cost(2 * (SEEDS - 1) * early), Cost(self._steps)):
             pairs = zip(self._seeds.losses(run, early), self._seeds.losses(self._reference, early), strict=True)

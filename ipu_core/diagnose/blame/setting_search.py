@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_core.diagnose.blame.gap import Diverged, first_of, mean_of
-from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words, sizes
+from ipu_core.diagnose.blame.settings import Setting, Variant, in_words, not_finite, numbers_in_words, sizes
 from ipu_core.diagnose.blame.switches import Parts
 from ipu_core.diagnose.blame.trials import ANOTHER, Cost, Trial, Trials
 from ipu_core.ir.bodies import equations_of
@@ -16,7 +16,7 @@ from ipu_core.train.loss_scale import LossScale
 
 FIERCE = 0.3  # of the norm of gradients: what clipping leaves of it where it is a suspect
 RISEN = 1.25  # times the first loss: what a rate that is too large makes of it
-LOWER = (8.0**-1, 8.0**-2, 8.0**-3, 8.0**-4)  # of the learning rate
+LOWER = tuple(8.0**-power for power in range(1, 8))  # of the learning rate
 STILL = 0.01  # of the norm of the weights: what all updates of a run together move where the rate is a suspect
 SLIGHT = 0.05  # of the first loss: what is learnt at such a rate
 MOVE = 2.0  # what they are to move then
@@ -131,6 +131,6 @@ def of_loss_scale(trials: Trials, run: Trial, variant: Variant, zero: str = "", 
         made = next((equation for equation in equations_of(run.loop.block) if equation.name == at), None)
         at = at if made is None else Parts(run.loop.block).owner(made).name
         why = (f"{len(skipped)} of {len(run.losses)} steps skipped, from step {skipped[0].step} at a scale of "
-               f"{skipped[0].scale:g}: gradients overflow")  # fmt: skip
+               f"{in_words(skipped[0].scale)}: gradients overflow")  # fmt: skip
         return Doubt(Setting("loss scale", LossScale(fits)), why, at)
-    return Doubt(Setting("loss scale", LossScale(fits)), f"gradients become zero at a scale of {now:g}", zero)
+    return Doubt(Setting("loss scale", LossScale(fits)), f"gradients become zero at a scale of {in_words(now)}", zero)

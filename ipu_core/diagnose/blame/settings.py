@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,13 +34,13 @@ class Setting:
     def __str__(self) -> str:
         match self.value:
             case LossScale(init_scale=scale):
-                return f"a loss scale that begins at {scale:g} and adapts (loss_scale=LossScale({scale:g}))"
+                return f"a loss scale that begins at {in_words(scale)} and adapts (loss_scale=LossScale({scale:.16g}))"
             case tuple(numbers):
                 return f"{'the batch' if len(numbers) == 1 else 'batches'} of {numbers_in_words(numbers)} left out"
             case None:
                 return "gradients that are not clipped"
             case factor:
-                share = f"{factor:g} times" if factor > 1 else f"1/{1 / factor:g} of"
+                share = f"{factor:.16g} times" if factor > 1 else f"1/{1 / factor:.16g} of"
                 return f"{share} the learning rate"
 
 
@@ -102,6 +103,15 @@ def numbers_in_words(numbers: Sequence[int]) -> str:
 
 
 MOST = 3
+
+
+def in_words(number: float) -> str:
+    """A scale in words, a power of two as such."""
+    mantissa, exponent = math.frexp(number)
+    return f"2^{exponent - 1}" if mantissa == HALF else f"{number:g}"
+
+
+HALF = 0.5
 
 
 def sizes(batches: Sequence[Any]) -> list[float]:

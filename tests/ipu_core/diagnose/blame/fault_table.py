@@ -47,6 +47,7 @@ class Fault:
     options: dict[str, Any] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     equations: tuple[str, ...] = ()
 
     def training(self, seed: int) -> tuple[TrainLoop, Callable[[int], Batch]]:
@@ -136,6 +137,9 @@ def is_right(fault: Fault, found: Blame) -> bool:
     named = {culprit.switch.cause: culprit for culprit in found.culprits}
     if not set(fault.causes) <= named.keys() <= {*fault.causes, *fault.also}:
         return False
+    first = named[fault.causes[0]].switch
+    if fault.parts and {first.part, *getattr(first, "others", ())} != set(fault.parts):
+        return False
     pairs = zip(fault.causes, fault.equations, strict=False)
     return all(fnmatchcase(_place(named[cause]), pattern) for cause, pattern in pairs)
 
@@ -151,16 +155,17 @@ def table(verdicts: Sequence[Verdict]) -> str:
     """Right ones by kind, as Markdown."""
     kinds = dict.fromkeys(v.fault.kind for v in verdicts)
     lines = [
-        "| planted | trainings | right | diverged, called so | times the run, counted (median, most) |",
-        "|---|---|---|---|---|",
+        "| planted | trainings | right | diverged, called so | times the run, counted: median, most | measured, median |",
+        "|---|---|---|---|---|---|",
     ]
     for kind in kinds:
         own = [v for v in verdicts if v.fault.kind == kind]
         spent = sorted(v.found.spent for v in own)
         gone = [v for v in own if v.diverged]
         called = f"{sum(v.called for v in gone)} of {len(gone)}" if gone else ""
+        measured = np.median([v.seconds / v.plain for v in own])
         cost = f"{np.median(spent):.1f}, {spent[-1]:.1f}"
-        lines.append(f"| {kind} | {len(own)} | {sum(v.right for v in own)} | {called} | {cost} |")
+        lines.append(f"| {kind} | {len(own)} | {sum(v.right for v in own)} | {called} | {cost} | {measured:.1f} |")
     return "\n".join(lines)
 
 
