@@ -155,7 +155,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     """Right ones by kind, as Markdown."""
     kinds = dict.fromkeys(v.fault.kind for v in verdicts)
     lines = [
-        "| planted | trainings | right | diverged, called so | times the run, counted: median, most | measured, median |",
+        "| planted | trainings | right | diverged, called so | times the run: median, most | measured, median |",
         "|---|---|---|---|---|---|",
     ]
     for kind in kinds:
