@@ -198,7 +198,7 @@ class Blame:
             return []
         if self.chance:
             gaps = " and ".join(map(_percent, self.gaps[1:]))
-            what = f"{gaps} of it are missing in two other seeds" if self.gaps else "the seeds differ too much"
+            what = f"{gaps} are missing in two other seeds" if self.gaps else "the seeds differ too much"
             return [f"no claim: this cannot be told from chance: {what}"]
         if self.gap <= 0 or self.reference_diverged:
             return [

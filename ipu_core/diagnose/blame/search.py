@@ -129,7 +129,7 @@ class Search:
         if not self._culprits:
             facts = replace(facts, gaps=tuple(gaps), chance=not clear)
         if facts.chance:
-            return facts
+            return replace(facts, tried=tuple(self._tried), stopped=self._stopped)
         # What settings alone have left is looked into where the seeds show that it is something.
         precision = self._precision() if missing and clear and (gaps or not self._culprits) else None
         if not self._culprits:
@@ -311,7 +311,11 @@ class Search:
             cured=mean_of(final, self._horizon),
         )  # fmt: skip
         if not clear:
-            return replace(made, chance=True, cure=None, settings=(), gaps=tuple(shares), cured=math.nan, closed=0.0)
+            back = " and ".join(f"{100 * share:.2g} %" for share in shares)
+            note = f"{', '.join(str(one.switch) for one in self._culprits)}: {back} of it come back in the seeds"
+            return replace(
+                made, chance=True, cure=None, settings=(), notes=(*facts.notes, note), cured=math.nan, closed=0.0
+            )
         return replace(made, culprits=tuple(replace(one, seeds=self._back(shares)) for one in self._culprits))
 
     def _back(self, shares: list[float]) -> tuple[float, ...]:

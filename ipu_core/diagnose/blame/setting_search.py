@@ -63,12 +63,15 @@ def doubts(trials: Trials, low: Trial, reference: Trial, diverged: Diverged | No
 
 
 def _of_batches(trials: Trials, variant: Variant, diverged: Diverged | None) -> Iterator[Doubt]:
+    # A step that a loss scale skips is none: NaN in its batch does no harm.
+    if diverged is None:
+        return
     first = trials.loop.step
     batches = variant.batches(trials.batches, first)
     bad = not_finite(batches, first)
     if 0 < len(bad) < len(batches):
         yield Doubt(Setting("batch", bad), f"infinities or NaN in that of {numbers_in_words(bad)}")
-    elif diverged is not None and not bad:
+    elif not bad:
         largest = sizes(batches)
         usual = float(np.median(largest))
         far = tuple(first + n for n, size in enumerate(largest) if size > FAR * usual)

@@ -28,6 +28,11 @@ CALLS = {
     name: getattr(ipu_core, name) for name in ("Sgd", "Adam", "AdamW", "Lamb", "FloatingPointControl", "LossScale")
 }
 NOTHING = "none"
+WHAT = {
+    "saturation": ("overflow",), "underflow of one role": ("underflow",), "lost updates": ("lost updates",),
+    "second moment": ("underflow", "lost increments"), "accumulator width": ("partial sums", "underflow", "overflow"),
+}  # fmt: skip
+"""By kind of fault, what is said to happen to the numbers of its equation."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ def is_right(fault: Fault, found: Blame) -> bool:
     if not set(fault.causes) <= named.keys() <= {*fault.causes, *fault.also}:
         return False
     first = named[fault.causes[0]].switch
+    if named[fault.causes[0]].kind not in WHAT.get(fault.kind, (named[fault.causes[0]].kind,)):
+        return False
     if fault.parts and {first.part, *getattr(first, "others", ())} != set(fault.parts):
         return False
     pairs = zip(fault.causes, fault.equations, strict=False)

@@ -68,7 +68,7 @@ def test_a_wrong_word_is_judged_wrong() -> None:
     fault, found = FAULTS["second moments in E5M2"], verdict("second moments in E5M2", seeds()[0]).found
     assert is_right(fault, found)
     for wrong in ({"causes": ("weights",)}, {"equations": ("*.update.*",)}, {"kind": NOTHING}, {"parts": ("head",)},
-                  {"causes": ("second_moment", "weights")}):  # fmt: skip
+                  {"causes": ("second_moment", "weights")}, {"kind": "saturation"}):  # fmt: skip
         assert not is_right(replace(fault, **wrong), found)
     assert not is_right(fault, verdict("twelve steps", seeds()[0]).found)
 

@@ -10,6 +10,8 @@ from ipu_core.diagnose.blame.errors import Errors
 from ipu_core.diagnose.blame.gap import Gap
 from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.settings import Variant
+from ipu_core.diagnose.blame.suspects import Suspects
+from ipu_core.diagnose.blame.switches import CauseSwitch
 from ipu_core.diagnose.blame.trials import Trials
 from ipu_core.ir.bodies import equations_of
 from lowprec import float8_e4m3fn, float16
@@ -95,6 +97,33 @@ def test_increments_count_and_are_lost_as_the_statistics_say() -> None:
         assert (found.wanted, found.lost) == lost_updates(before, exact - before, made)[:2]
     assert found.zeros == underflow(exact[np.isfinite(before)], made[np.isfinite(before)]).zeroed
     assert 0 < found.lost < found.wanted < exact.size
+
+
+def test_what_is_wrong_first_is_what_is_said_and_weighs_most() -> None:
+    """What overflows at step 75 may follow from what became zero at step 0."""
+    found = errors(float16, [1e-9, 0.0, 4.0], [0.0, 0.0, 4.0], before=[0.0, 0.0, 3.0])
+    found.add(75, np.array([7e4, 7e4, 7e4]), np.array([1e6, 1e6, 1e6]), float16, np.zeros(3), False)
+    step, sums = found.early
+    assert (step, sums.kind(), found.steps[-1][1].kind()) == (0, "underflow", "overflow")
+    late = errors(float16, [1.0, 2.0], [1.0, 2.0])
+    late.add(75, np.array([7e4, 7e4]), np.array([1e6, 1e6]), float16, None, False)
+    soon = errors(float16, [1e6, 1e6], [7e4, 7e4])
+    soon.add(75, np.array([1.0, 2.0]), np.array([1.0, 2.0]), float16, None, False)
+    assert (late.early[0], soon.early[0]) == (75, 0)
+    assert late.suspicion(100) < soon.suspicion(100)
+
+
+def test_of_equations_the_one_is_named_that_throws_the_updates_off() -> None:
+    """A bias that becomes zero loses all of itself, and nothing of what it is added to."""
+    made, seen = loop("fp16.32/layer0:forward.operands=float8_e4m3fn"), Lockstep()
+    made.restore({n: 1e-6 * a if n.endswith("bias") else a for n, a in made.arrays().items()}, 0)
+    seen.look(made, (batch(0)[0] * 300, batch(0)[1]))
+    suspects = Suspects(made, seen, 100)
+    switch = CauseSwitch("forward", "layer0")
+    names = [{e.number: e for e in equations_of(made.block)}[n].name for n in suspects.named(switch, 8)]
+    largest = [{e.number: e for e in equations_of(made.block)}[n].name for n in suspects.named(switch, 0)]
+    assert "bias" in largest[0] or "convert" in largest[0]
+    assert suspects.culprit(switch, suspects.named(switch, 8)[0], 1.0, 0).kind == "overflow", names
 
 
 def test_what_comes_from_elsewhere_is_no_error_of_the_equation() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, LossScale, Sgd, TrainLoop
+from ipu_core import Adam, LossScale, Sgd, TrainLoop, blame
 from ipu_core.diagnose.blame.causes import Causes
 from ipu_core.diagnose.blame.gap import Gap, above, improves, told_apart
 from ipu_core.diagnose.blame.lockstep import Lockstep
@@ -130,6 +130,20 @@ def test_another_seed_has_other_bits_and_leaves_the_run_where_it_is() -> None:
     run = fixed.begin(Variant(made.precision))
     # The batches are all alike: only the random bits differ.
     assert fixed.seeded(run, 1, 6).tolist() != fixed.seeded(run, 2, 6).tolist()
+
+
+def test_a_skipped_batch_with_nan_ends_nothing_and_is_noted() -> None:
+    def broken(step: int) -> Any:
+        x, y = batch(step)
+        return (x * np.nan if step == 20 else x, y)
+
+    found = blame(loop(loss_scale=1024.0), broken, 60)
+    assert (found.skipped, found.healthy, found.diverged) == (1, True, None)
+    assert math.isfinite(found.loss)
+    assert "infinities or NaN in the batch of step 20" in str(found)
+    ended = blame(loop(), broken, 60)
+    assert ended.diverged is not None
+    assert ended.culprits[0].switch == Setting("batch", (20,))
 
 
 def pruned(closed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
