@@ -219,7 +219,7 @@ class Blame:
 
     def _missing(self) -> str:
         if self.gap <= 0:
-            return "nothing is missing"
+            return "nothing is missing" if self.reference < self.first else "nothing is missing, and nothing learnt"
         if self.reference >= self.first:
             return f"float32 learns nothing yet, this ends {_percent(self.gap)} of the first loss above it"
         return f"{_percent(self.gap)} of what float32 learns is missing"

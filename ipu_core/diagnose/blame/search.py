@@ -206,6 +206,9 @@ class Search:
         if self._loss_scale(causes):
             if self._gap().size(self._steps) <= self._tolerance:
                 return None
+            if not self.trials.affords(MAKING, Cost(self._steps)):
+                self._stopped = True
+                return None
             # What only zeros or nothing at all came to before is to be seen now.
             self._low = self._watched()
             causes = self._causes()

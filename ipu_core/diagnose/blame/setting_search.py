@@ -90,7 +90,7 @@ def _of_rate(trials: Trials, reference: Trial, diverged: Diverged | None) -> Ite
             f"float32 diverges with it too, from step {diverged.step}" if diverged else "the loss rises in float32 too"
         )
         for factor in LOWER:
-            yield Doubt(Setting("learning rate", factor), what, diverged.equation if diverged else "")
+            yield Doubt(Setting("learning rate", factor), what)
     moved = float(np.median(seen.moves)) * trials.steps if seen.moves else 1.0
     learnt = first_of(losses) - mean_of(losses, trials.steps)
     if 0 < moved < STILL and abs(learnt) < SLIGHT * abs(first):

@@ -120,9 +120,11 @@ def evaluate_flat(
     if step is None and any("operation" in e.params for e in equations_of(block)):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
-        return run(
-            block, inputs, lambda x, _: as_exact(x), lambda e, x, path: exact_result(e, x, step and path_key(step, path))
-        )
+
+        def ideal(equation: Equation, operands: list[Any], path: Path) -> Array:
+            return exact_result(equation, operands, step and path_key(step, path))
+
+        return run(block, inputs, lambda x, _: as_exact(x), ideal)
     if step is None and any(e.arithmetic.stochastic for e in equations_of(block)):
         raise ValueError("this block rounds stochastically: give a key")
 
