@@ -199,3 +199,20 @@ def test_less_than_half_is_no_cause_where_the_budget_ends_before_all_was_tried()
 
 def test_all_faults_are_known_by_name() -> None:
     assert {name for names in SHOWN.values() for name in names} <= {each.name for each in FAULTS}
+
+
+def test_what_other_seeds_do_not_show_is_no_claim() -> None:
+    """Of 15 steps four bits lack 7 %, and nothing in other orders of the batches; of 30 nothing at all."""
+    found = blame(fault("operands of a layer in four bits").loop(), batch, 15)
+    assert found.gap > 0.05
+    assert (found.chance, found.healthy, found.culprits, found.cure) == (True, False, (), None)
+    assert len(found.gaps) == 3
+    text = " ".join(str(found).split())
+    assert "no claim: this cannot be told from chance: -3 % and 1 % are missing in two other seeds" in text
+
+
+def test_where_three_seeds_cannot_be_paid_that_is_said() -> None:
+    found = blame(fault("v in raw float16").loop(), batch, 9, budget=5)
+    assert found.culprits
+    assert (found.gaps, found.culprits[0].seeds) == ((), ())
+    assert "seen in one seed: the budget was not enough for three" in " ".join(str(found).split())
