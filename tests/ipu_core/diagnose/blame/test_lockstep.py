@@ -101,8 +101,9 @@ def test_increments_count_and_are_lost_as_the_statistics_say() -> None:
 
 def test_what_is_wrong_first_is_what_is_said_and_weighs_most() -> None:
     """What overflows at step 75 may follow from what became zero at step 0."""
-    found = errors(float16, [1e-9, 0.0, 4.0], [0.0, 0.0, 4.0], before=[0.0, 0.0, 3.0])
-    found.add(75, np.array([7e4, 7e4, 7e4]), np.array([1e6, 1e6, 1e6]), float16, np.zeros(3), False)
+    exact = [*[1e-9] * 3, *[4.0] * 7]
+    found = errors(float16, exact, [*[0.0] * 3, *[4.0] * 7], before=[0.0] * 10)
+    found.add(75, np.full(10, 7e4), np.full(10, 1e6), float16, np.zeros(10), False)
     step, sums = found.early
     assert (step, sums.kind(), found.steps[-1][1].kind()) == (0, "underflow", "overflow")
     late = errors(float16, [1.0, 2.0], [1.0, 2.0])
@@ -116,14 +117,14 @@ def test_what_is_wrong_first_is_what_is_said_and_weighs_most() -> None:
 def test_of_equations_the_one_is_named_that_throws_the_updates_off() -> None:
     """A bias that becomes zero loses all of itself, and nothing of what it is added to."""
     made, seen = loop("fp16.32/layer0:forward.operands=float8_e4m3fn"), Lockstep()
-    made.restore({n: 1e-6 * a if n.endswith("bias") else a for n, a in made.arrays().items()}, 0)
+    made.restore({n: 0 * a + 1e-5 if n.endswith("bias") else a for n, a in made.arrays().items()}, 0)
     seen.look(made, (batch(0)[0] * 300, batch(0)[1]))
-    suspects = Suspects(made, seen, 100)
-    switch = CauseSwitch("forward", "layer0")
-    names = [{e.number: e for e in equations_of(made.block)}[n].name for n in suspects.named(switch, 8)]
-    largest = [{e.number: e for e in equations_of(made.block)}[n].name for n in suspects.named(switch, 0)]
-    assert "bias" in largest[0] or "convert" in largest[0]
-    assert suspects.culprit(switch, suspects.named(switch, 8)[0], 1.0, 0).kind == "overflow", names
+    suspects, switch = Suspects(made, seen, 100), CauseSwitch("forward", "layer0")
+    largest, named = (suspects.named(switch, count)[0] for count in (0, 8))
+    assert suspects.culprit(switch, largest, 1.0, 0).kind == "underflow"
+    assert seen.errors[largest].size == 1
+    culprit = suspects.culprit(switch, named, 1.0, 0)
+    assert (culprit.kind, culprit.equation) == ("overflow", "layer0.bias.forward.add.2")
 
 
 def test_what_comes_from_elsewhere_is_no_error_of_the_equation() -> None:
