@@ -64,7 +64,7 @@ class Culprit:
         """The equation with its line, and how far it stands alone, in words."""
         file, _, number = self.line.rpartition(":")
         place = f"{self.equation}, line {number} of {file}" if self.line else self.equation
-        parts = self.switch.part and ", ".join((self.switch.part, *getattr(self.switch, "others", ())))
+        parts = self.switch.parts() if isinstance(self.switch, CauseSwitch) else ""
         if self.alone is not None and self.alone >= self.closed - SHARED:
             return place
         # One equation that does not bring it back by itself must not be taken for the cause.

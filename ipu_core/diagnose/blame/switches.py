@@ -70,8 +70,11 @@ class CauseSwitch:
         return precision.with_rules([rule for rule in every if precision.sets(rule, block)])
 
     def __str__(self) -> str:
-        parts = " and ".join(filter(None, (", ".join((self.part, *self.others[:-1])), *self.others[-1:])))
-        return f"float32 {WORDS[self.cause]}{f' of {parts}' if self.part else ''}"
+        return f"float32 {WORDS[self.cause]}{f' of {self.parts()}' if self.part else ''}"
+
+    def parts(self) -> str:
+        """Its parts in words."""
+        return " and ".join(filter(None, (", ".join((self.part, *self.others[:-1])), *self.others[-1:])))
 
 
 def casts(precision: Precision) -> bool:
