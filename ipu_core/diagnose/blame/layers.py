@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.diagnose.blame.gap import Gap
+from ipu_core.diagnose.blame.gap import Gap, mean_of
 from ipu_core.diagnose.blame.settings import Variant
 from ipu_core.diagnose.blame.switches import FIELDS, WORDS, CauseSwitch, casts, part_of, trimmed
 from ipu_core.diagnose.blame.trials import Trials, check_tolerance, reference_of, taken
@@ -34,7 +34,7 @@ class Sensitivity:
     Attributes:
         precision: the low one.
         steps: of each run.
-        reference, low: the loss in float32, and with all in the precision.
+        reference, low: the loss in float32, and with all in the precision; NaN of a run that ended in one.
         rows: (name, loss with it alone in low precision, share of what float32 learns that is missing then, the same
             two with all but it in low precision).
     """
@@ -80,7 +80,7 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
         raise ValueError(f"by must be {' or '.join(BY)}, not {shown(by)}")
     trials = Trials(loop, taken(loop, batches, steps))
     low, reference = (trials.run(Variant(each), steps) for each in (loop.precision, reference_of(loop.precision)))
-    gap, rows = Gap(low, reference), []
+    rows = []
     units = layers(loop.ideal) if by == "layer" else {WORDS[cause]: (cause,) for cause in FIELDS}
 
     def in_float32(precision: Precision, names: Sequence[str]) -> Precision:
@@ -97,9 +97,9 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
             continue  # there is nothing low in it
         others = [other for other in units if other != name]
         each = [trials.run(Variant(in_float32(loop.precision, some)), steps) for some in (others, [name])]
-        alone, without = ((gap.level(losses, steps), Gap(losses, reference).size(steps)) for losses in each)
+        alone, without = ((mean_of(losses, steps), Gap(losses, reference).size(steps)) for losses in each)
         rows.append((name, *alone, *without))
-    return Sensitivity(loop.precision, steps, gap.level(reference, steps), gap.level(low, steps), tuple(rows))
+    return Sensitivity(loop.precision, steps, mean_of(reference, steps), mean_of(low, steps), tuple(rows))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,3 +111,11 @@ def test_faults_are_read_as_they_are_written() -> None:
     _, batch = fault.training(1)
     assert np.isnan(batch(40)[0]).sum() == 1
     assert np.isfinite(batch(39)[0]).all()
+
+
+def test_the_page_s_table_is_of_these_faults() -> None:
+    """Made by a run of all of them: the numbers of trainings show whether faults or seeds were added since."""
+    page = (Path(__file__).parents[4] / "notebooks/docs/pages/how-to/blame.md").read_text("utf-8")
+    rows = {kind: int(count) for kind, count in re.findall(r"^\| ([\w ,]+?) \| (\d+) \| \d+ \|", page, re.MULTILINE)}
+    kinds = Counter(fault.kind for fault in faults())
+    assert rows == {kind: count * len(seeds()) for kind, count in kinds.items()}
