@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_core.diagnose.blame.gap import Gap, mean_of
+from ipu_core.diagnose.blame.settings import Variant
 from ipu_core.diagnose.blame.switches import FIELDS, WORDS, CauseSwitch, casts, part_of, trimmed
-from ipu_core.diagnose.blame.trials import Gap, Trials, check_tolerance, reference_of, taken
+from ipu_core.diagnose.blame.trials import Trials, check_tolerance, reference_of, taken
 from ipu_core.diagnose.defaults import BY
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
@@ -32,7 +34,7 @@ class Sensitivity:
     Attributes:
         precision: the low one.
         steps: of each run.
-        reference, low: the loss in float32, and with all in the precision.
+        reference, low: the loss in float32, and with all in the precision; NaN of a run that ended in one.
         rows: (name, loss with it alone in low precision, share of what float32 learns that is missing then, the same
             two with all but it in low precision).
     """
@@ -77,8 +79,8 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
     if not isinstance(by, str) or by not in BY:
         raise ValueError(f"by must be {' or '.join(BY)}, not {shown(by)}")
     trials = Trials(loop, taken(loop, batches, steps))
-    low, reference = trials.run(loop.precision, steps), trials.run(reference_of(loop.precision), steps)
-    gap, rows = Gap(low, reference), []
+    low, reference = (trials.run(Variant(each), steps) for each in (loop.precision, reference_of(loop.precision)))
+    rows = []
     units = layers(loop.ideal) if by == "layer" else {WORDS[cause]: (cause,) for cause in FIELDS}
 
     def in_float32(precision: Precision, names: Sequence[str]) -> Precision:
@@ -94,10 +96,10 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
         if str(in_float32(loop.precision, [name]).apply(loop.ideal)) == low_block:
             continue  # there is nothing low in it
         others = [other for other in units if other != name]
-        each = [trials.run(in_float32(loop.precision, some), steps) for some in (others, [name])]
-        alone, without = ((gap.level(losses, steps), Gap(losses, reference).size(steps)) for losses in each)
+        each = [trials.run(Variant(in_float32(loop.precision, some)), steps) for some in (others, [name])]
+        alone, without = ((mean_of(losses, steps), Gap(losses, reference).size(steps)) for losses in each)
         rows.append((name, *alone, *without))
-    return Sensitivity(loop.precision, steps, gap.level(reference, steps), gap.level(low, steps), tuple(rows))
+    return Sensitivity(loop.precision, steps, mean_of(reference, steps), mean_of(low, steps), tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class _Search:
         self._trials, self._steps = Trials(loop, batches), len(batches)
         self._choices, self._tolerance = choices, tolerance
         self._layers = layers(loop.ideal)
-        self._reference = self._trials.run(reference_of(loop.precision), self._steps)
+        self._reference = self._trials.run(Variant(reference_of(loop.precision)), self._steps)
         self._known: dict[Precision, float] = {}
 
     @property
@@ -184,7 +186,9 @@ class _Search:
         precision = self.precision(levels)
         # Two choices of levels may make one precision, and a run is what takes the time.
         if precision not in self._known:
-            self._known[precision] = Gap(self._trials.run(precision, self._steps), self._reference).size(self._steps)
+            self._known[precision] = Gap(self._trials.run(Variant(precision), self._steps), self._reference).size(
+                self._steps
+            )
         return self._known[precision]
 
     def found(self) -> dict[str, int]:

@@ -17,8 +17,9 @@ from ipu_core.ir.regions import path_key
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import evaluate_flat, run
 from ipu_core.ir.run.kernels import given_order
+from ipu_core.train.altered import bounds_of
 from ipu_core.train.loop import TrainLoop
-from lowprec import FloatFormat
+from lowprec import FloatFormat, Key
 from lowprec import float32 as FLOAT32
 from lowprec.statistics import UpdateCount
 
@@ -33,26 +34,35 @@ class Lockstep:
         errors: by equation number.
         updates: by parameter, beside float64's updates of the same weights, moments and batch; sums over steps.
         losses: (step, the loss of the step, float64's of the same step).
+        moves: of each step, the norm of float64's update of all weights, as a share of theirs.
+        clips: of each step, what is left of the norm of what is clipped; 1: all of it.
+        given: (step, inputs of the block, key) of the first step and of the last.
     """
 
     errors: dict[int, Errors] = field(default_factory=dict)
     updates: dict[str, UpdateCount] = field(default_factory=dict)
     losses: list[tuple[int, float, float]] = field(default_factory=list)
+    moves: list[float] = field(default_factory=list)
+    clips: list[float] = field(default_factory=list)
+    given: list[tuple[int, list[Any], Key]] = field(default_factory=list)
 
     def look(self, loop: TrainLoop, batch: Any) -> None:
         """Looks at the next step of a loop, without doing it."""
         block, (inputs, key) = loop.block, loop.next_step(batch)
-        kept = _kept(block, inputs)
+        kept, bounds, clip = _kept(block, inputs), bounds_of(loop), Clip()
+        self.given = [*self.given[:1], (loop.step, inputs, key)]
 
         def rule(equation: Equation, operands: list[Any], path: tuple[int, ...]) -> Array:
             own = None if equation.draws is None else path_key(key, path).fold_in(equation.draws)
             made = declared(equation, operands, own, given_order(equation, loop.accumulations), loop.control)
+            if equation.number in bounds:
+                clip.add(equation, operands, made)
             if is_rounded(equation):
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)
                 # Of what is kept the increment counts: beside the value itself every loss would look small.
                 before = operands[0] if _is_total(equation) else kept.get(equation.output)
-                new = Errors(equation.arithmetic.stochastic, before is not None)
+                new = Errors(stochastic=equation.arithmetic.stochastic, kept=before is not None)
                 narrow = accumulate is not None and accumulate != FLOAT32
                 self.errors.setdefault(equation.number, new).add(
                     loop.step, sampled(made), _ideal(equation, operands), fmt,
@@ -64,13 +74,51 @@ class Lockstep:
         # With the same key: another dropout mask would show as a lost update.
         ideal = evaluate_flat(block, inputs, "exact", key=key)
         self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
+        self.clips.append(clip.left)
+        self._update(block, inputs, outputs, ideal)
+
+    def _update(self, block: Block, inputs: list[Any], outputs: list[Array], ideal: list[Array]) -> None:
+        """Takes up what became of the updates of weights."""
+        moved = weight = 0.0
         for name, position in updated(block).items():
             old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", over="ignore"):
                 count = UpdateCount.of(old, high - old, low)
+                moved, weight = moved + float(np.square(high - old).sum()), weight + float(np.square(old).sum())
             # One infinite update would make every later sum over steps infinite.
             if np.isfinite(count.arrived):
                 self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
+        self.moves.append(float(np.sqrt(moved / weight)) if weight else float(moved > 0))
+
+
+@dataclass
+class Clip:
+    """What clipping leaves of the gradients of a step.
+
+    Attributes:
+        before, after: sums of squares of what is clipped by value.
+        factor: of clipping by norm.
+    """
+
+    before: float = 0.0
+    after: float = 0.0
+    factor: float = 1.0
+
+    def add(self, equation: Equation, operands: list[Any], made: Array) -> None:
+        """Takes up an equation that clips, see `bounds_of`."""
+        with np.errstate(all="ignore"):
+            match equation.op:
+                case "maximum":
+                    self.before += float(np.square(np.asarray(operands[0], np.float64)).sum())
+                case "minimum":
+                    self.after += float(np.square(np.asarray(made, np.float64)).sum())
+                case "greater":
+                    self.factor = min(1.0, float(operands[1]) / float(operands[0])) if float(operands[0]) else 1.0
+
+    @property
+    def left(self) -> float:
+        """What is left of the norm."""
+        return self.factor * float(np.sqrt(self.after / self.before)) if self.before else self.factor
 
 
 def is_rounded(equation: Equation) -> bool:

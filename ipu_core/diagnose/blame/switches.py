@@ -31,6 +31,9 @@ WORDS = {
     "backward": "gradients and their operands",
 }  # fmt: skip
 
+PASSES = ("forward", "backward", "partials")
+"""Causes that are in one product or another; the others are in what is kept from step to step."""
+
 
 @dataclass(frozen=True, order=True)
 class CauseSwitch:
@@ -39,10 +42,14 @@ class CauseSwitch:
     Attributes:
         cause: a key of `FIELDS`.
         part: the name of a part, as the pattern of a rule; "" for the whole model.
+        others: further parts.
+        product: "forward", "grad_input" or "grad_weight", where the cause is in one of them alone; "": in all.
     """
 
     cause: str
     part: str = ""
+    others: tuple[str, ...] = ()
+    product: str = ""
 
     def off(self, precision: Precision, block: Block) -> Precision:
         """A precision with rules that switch this cause off: its fields are float32, its operands not cast.
@@ -53,16 +60,21 @@ class CauseSwitch:
             precision: to be changed.
             block: the ideal step.
         """
-        fields = FIELDS[self.cause]
+        fields = [(product or self.product or None, field) for product, field in FIELDS[self.cause]]
         every = (
-            PrecisionRule(self.part, field, None if field == "scaling" else FLOAT32, product)
+            PrecisionRule(part, field, None if field == "scaling" else FLOAT32, product)
+            for part in (self.part, *self.others)
             for product, field in fields
-            if field != "scaling" or casts(precision)
+            if (field != "scaling" or casts(precision)) and self.product in ("", product)
         )
         return precision.with_rules([rule for rule in every if precision.sets(rule, block)])
 
     def __str__(self) -> str:
-        return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"
+        return f"float32 {WORDS[self.cause]}{f' of {self.parts()}' if self.part else ''}"
+
+    def parts(self) -> str:
+        """Its parts in words."""
+        return " and ".join(filter(None, (", ".join((self.part, *self.others[:-1])), *self.others[-1:])))
 
 
 def casts(precision: Precision) -> bool:
@@ -121,10 +133,16 @@ class Parts:
         # Moves and reshapes are passed through: the first equation that computes with the cast is its owner.
         while pending:
             for reader in self._readers.get(pending.pop(0), ()):
-                if reader.op not in STRUCTURE:
+                if reader.op in STRUCTURE:
+                    pending.append(reader.output)
+                elif not _guards(reader):
                     return reader
-                pending.append(reader.output)
         return equation
+
+
+def _guards(equation: Equation) -> bool:
+    """Whether an equation only looks whether a gradient is to be trusted, see `ir.passes.guard`."""
+    return equation.role == "optimizer" and equation.op == "absolute" and not equation.parameter
 
 
 def part_of(equation: Equation) -> str:

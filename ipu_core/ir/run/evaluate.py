@@ -120,9 +120,11 @@ def evaluate_flat(
     if step is None and any("operation" in e.params for e in equations_of(block)):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
-        return run(
-            block, inputs, lambda x, _: as_exact(x), lambda e, x, path: _exact(e, x, step and path_key(step, path))
-        )
+
+        def ideal(equation: Equation, operands: list[Any], path: Path) -> Array:
+            return exact_result(equation, operands, step and path_key(step, path))
+
+        return run(block, inputs, lambda x, _: as_exact(x), ideal)
     if step is None and any(e.arithmetic.stochastic for e in equations_of(block)):
         raise ValueError("this block rounds stochastically: give a key")
 
@@ -133,7 +135,7 @@ def evaluate_flat(
     return run(block, inputs, cast, rule)
 
 
-def _exact(equation: Equation, operands: list[Any], step: Key | None) -> Array:
+def exact_result(equation: Equation, operands: list[Any], step: Key | None) -> Array:
     """One equation in float64; a mask is drawn as the machine draws it."""
     if equation.op == "one_hot":
         check_classes(equation, operands[0])

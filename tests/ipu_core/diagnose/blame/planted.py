@@ -135,7 +135,6 @@ FAULTS = (
           loss=loss_with_tiny_values),
     Fault("sums of gradients in E4M3", "fp16.32/gradient_sum=float8_e4m3fn", "gradient_sum", "",
           ("underflow", "lost increments"), loss=small_loss, optimizer=Sgd(0.1 / SMALL), options={"micro_batches": 4}),
-    Fault("a loss scale that is too large", "fp16.32", "backward", "", ("overflow",), options={"loss_scale": 2.0**24}),
     Fault("operands of a layer in four bits", "fp16.32/layer2:operands=float4_e2m1fn", "forward", "layer2",
           ("underflow", "rounding", "overflow")),
     Fault("a 4-bit accumulator among stochastic halves", "fp16.16/stochastic/layer0:forward.partials=float8_e4m3fn",
@@ -145,6 +144,8 @@ FAULTS = (
     Fault("overflow gives NaN", "fp16.32", "forward", "scaled.multiply", ("overflow",), ("backward",),
           loss=loss_with_huge_values, options={"control": FloatingPointControl(nanoo=True)}),
 )  # fmt: skip
+
+TOO_LARGE = Fault("a loss scale that is too large", "fp16.32", "loss scale", options={"loss_scale": 2.0**24})
 
 HEALTHY = (
     Fault("float32", "fp32.32"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ipu_core import Sgd, TrainLoop, cheapest, sensitivity
@@ -55,6 +57,14 @@ def test_the_search_stops_at_once_where_the_cheapest_is_enough() -> None:
     found = cheapest(loop(HIGH), batch, 100, [HIGH, "fp32.32"])
     assert found.precision.name == HIGH
     assert found.runs == 2
+
+
+def test_a_run_that_ended_in_nan_has_no_loss() -> None:
+    planted_nan = next(fault for fault in FAULTS if fault.name == "overflow gives NaN")
+    found = sensitivity(planted_nan.loop(), batch, 20, by="cause")
+    assert math.isnan(found.low)
+    assert math.isfinite(found.reference)
+    assert "nan" in str(found).splitlines()[0]
 
 
 def test_what_is_refused() -> None:

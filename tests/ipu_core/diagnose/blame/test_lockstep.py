@@ -7,8 +7,12 @@ import pytest
 
 from ipu_core import FloatingPointControl, Sgd, TrainLoop
 from ipu_core.diagnose.blame.errors import Errors
+from ipu_core.diagnose.blame.gap import Gap
 from ipu_core.diagnose.blame.lockstep import Lockstep
-from ipu_core.diagnose.blame.trials import Gap, Trials
+from ipu_core.diagnose.blame.settings import Variant
+from ipu_core.diagnose.blame.suspects import Suspects
+from ipu_core.diagnose.blame.switches import CauseSwitch
+from ipu_core.diagnose.blame.trials import Trials
 from ipu_core.ir.bodies import equations_of
 from lowprec import float8_e4m3fn, float16
 from lowprec.statistics import lost_updates, underflow
@@ -53,7 +57,7 @@ def test_a_run_that_ends_in_nan_is_looked_at_where_it_ended() -> None:
     x, y = batch(20)
     batches = [*(batch(i) for i in range(20)), (x * 1e5, y), *(batch(i) for i in range(21, 40))]
     trials = Trials(made, batches)
-    losses = trials.watched(2, 4)
+    losses = trials.watched(Variant(made.precision), 2, 4).after(40)
     assert [step for step, _, _ in trials.seen.losses] == [0, 19, 20]
     assert np.isfinite(losses[:20]).all()
     assert np.isnan(losses[20:]).all()
@@ -64,7 +68,7 @@ def test_a_run_that_ends_in_nan_is_looked_at_where_it_ended() -> None:
 
 
 def errors(fmt, exact, made, before=None, sums=False, stochastic=False) -> Errors:
-    found = Errors(stochastic, before is not None)
+    found = Errors(stochastic=stochastic, kept=before is not None)
     found.add(0, np.array(made), np.array(exact), fmt, None if before is None else np.array(before), sums)
     return found
 
@@ -93,6 +97,34 @@ def test_increments_count_and_are_lost_as_the_statistics_say() -> None:
         assert (found.wanted, found.lost) == lost_updates(before, exact - before, made)[:2]
     assert found.zeros == underflow(exact[np.isfinite(before)], made[np.isfinite(before)]).zeroed
     assert 0 < found.lost < found.wanted < exact.size
+
+
+def test_what_is_wrong_first_is_what_is_said_and_weighs_most() -> None:
+    """What overflows at step 75 may follow from what became zero at step 0."""
+    exact = [*[1e-9] * 3, *[4.0] * 7]
+    found = errors(float16, exact, [*[0.0] * 3, *[4.0] * 7], before=[0.0] * 10)
+    found.add(75, np.full(10, 7e4), np.full(10, 1e6), float16, np.zeros(10), False)
+    step, sums = found.early
+    assert (step, sums.kind(), found.steps[-1][1].kind()) == (0, "underflow", "overflow")
+    late = errors(float16, [1.0, 2.0], [1.0, 2.0])
+    late.add(75, np.array([7e4, 7e4]), np.array([1e6, 1e6]), float16, None, False)
+    soon = errors(float16, [1e6, 1e6], [7e4, 7e4])
+    soon.add(75, np.array([1.0, 2.0]), np.array([1.0, 2.0]), float16, None, False)
+    assert (late.early[0], soon.early[0]) == (75, 0)
+    assert late.suspicion(100) < soon.suspicion(100)
+
+
+def test_of_equations_the_one_is_named_that_throws_the_updates_off() -> None:
+    """A bias that becomes zero loses all of itself, and nothing of what it is added to."""
+    made, seen = loop("fp16.32/layer0:forward.operands=float8_e4m3fn"), Lockstep()
+    made.restore({n: 0 * a + 1e-5 if n.endswith("bias") else a for n, a in made.arrays().items()}, 0)
+    seen.look(made, (batch(0)[0] * 300, batch(0)[1]))
+    suspects, switch = Suspects(made, seen, 100), CauseSwitch("forward", "layer0")
+    largest, named = (suspects.named(switch, count)[0] for count in (0, 8))
+    assert suspects.culprit(switch, largest, 1.0, 0).kind == "underflow"
+    assert seen.errors[largest].size == 1
+    culprit = suspects.culprit(switch, named, 1.0, 0)
+    assert (culprit.kind, culprit.equation) == ("overflow", "layer0.bias.forward.add.2")
 
 
 def test_what_comes_from_elsewhere_is_no_error_of_the_equation() -> None:
