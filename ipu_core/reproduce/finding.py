@@ -65,7 +65,10 @@ class Findings(Table):
     def __str__(self) -> str:
         lines = list[tuple[str, ...]]()
         for claim, ours, verdict in self.rows:
-            parts = [textwrap.wrap(text, width) for text, width in zip((claim, ours), WIDTHS, strict=True)]
+            parts = [
+                textwrap.wrap(text, width, subsequent_indent="  ")
+                for text, width in zip((claim, ours), WIDTHS, strict=True)
+            ]
             lines += itertools.zip_longest(*parts, [verdict], fillvalue="")
         # all columns to the left: a table folds those that are to the right
         return str(Table(self.title, self.columns, tuple(lines), self.note, len(self.columns)))

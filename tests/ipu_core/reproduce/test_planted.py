@@ -316,7 +316,7 @@ STUDIES: Mapping[str, Study] = {
         ({0}, "backward nearest", "float32"), ({1}, "backward stochastic", "backward nearest"),
         ({1}, "backward rotated", "backward nearest"), ({2, 3}, "backward both", "backward nearest"),
         ({4}, "forward NVFP4", "all"), ({5}, "all NVFP4", "all"), ({6}, "NVIDIA's recipe", "all NVFP4"),
-        ({7}, "all, weights' exact", "all"), ({8}, "all, weights' fixed rotation", "all"),
+        ({7}, "all, inputs' exact", "float32"), ({8}, "all, weights' fixed rotation", "all"),
         ({9}, "all, weights' fixed rotation", "all"),
     ),
     "reversible": Study(
