@@ -1,7 +1,8 @@
 """Every verdict of every reproduction turns with a fault that is planted in what it is of.
 
-Where trainings are judged, measured.json holds what three seeds gave, and the fault is that a row was trained as
-another one is; the cheap ones are measured here, with the fault in what is measured.
+Where trainings are judged, measured.json holds what three seeds gave, or numbers of the mean and spread that they gave,
+and the fault is that a row was trained as another one is; the cheap ones are measured here, with the fault in what is
+measured, and the others are of figures as they came out.
 """
 
 from __future__ import annotations
