@@ -6,7 +6,6 @@ import itertools
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -88,8 +87,3 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
         return f"{values[0]:.{digits}f}"
     # of a sample: seeds stand for all seeds
     return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
-
-
-def mean_of(results: dict[Any, list[float]]) -> dict[Any, float]:
-    """The mean over seeds of each row."""
-    return {name: float(np.mean(values)) for name, values in results.items()}
