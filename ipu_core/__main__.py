@@ -31,6 +31,8 @@ from ipu_core.study.settings import (
     USUAL,
     Point,
     Settings,
+    tuned,
+    unit_rate,
     usual_engine,
 )
 from ipu_core.study.typed import (
@@ -397,7 +399,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         said["layers"] = parse_layers(given.layers)
     # weights of deviation 1 want another learning rate; one that is typed stays
     if given.unit_scaled or given.mup or _in_units(given, precisions):
-        said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
+        said.setdefault("lr", unit_rate(model, said, given.mup))
         said["loss_scale"] = None  # it needs none
     if given.loss_scale is not None:
         said["loss_scale"] = None if given.loss_scale == "none" else given.loss_scale
@@ -407,7 +409,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup,
         # what was typed before what is usual for the model
-        **{**USUAL.get(model, {}), **said},
+        **{**tuned(model, said), **said},
     )  # fmt: skip
 
 

@@ -25,7 +25,12 @@ TERMS, CHUNKS, STOP = 65_536, (32, 64, 256), 4096
 PRODUCT_BITS, SAMPLES, CHUNK = 5, 512, 64
 LENGTHS = (64, 256, 1024, 4096, 16_384)
 MANTISSAS = (3, 4, 5, 6, 7, 8, 9, 10)
-WITHIN, RULE = 0.10, math.log(50)  # our bound; the paper's cut-off
+RULE = math.log(50)
+"""The paper's cut-off of the number of terms times the share that is lost."""
+WITHIN = RULE / LENGTHS[0]
+"""Of the variance: what the rule lets the shortest sums lose, and within which a formula counts as right."""
+UNIT = 2.0**-10
+"""The unit roundoff of FP16."""
 RESNET, PLAIN_BITS, CHUNK_BITS = (576, 1152, 2304, 4608), (7, 8, 8, 9), (5, 5, 5, 6)
 """Lengths of the products in ResNet-18's blocks 1 to 4, forward, and their bits in the paper's table 1, as others quote
 it."""
@@ -186,8 +191,10 @@ def judged(measured: RetainedVariance) -> list[Finding]:
 
 def _stops(found: Sequence[Sums]) -> list[Finding]:
     plain = sorted({each.plain for each in found})
-    off = max(abs(value - 1) for each in found for value in each.chunks.values())
+    off = {size: max(abs(each.chunks[size] - 1) for each in found) for size in found[0].chunks}
     stochastic = max(abs(each.stochastic - 1) for each in found)
+    # terms far below a spacing of 2 UNIT s at most: each adds the variance x 2 UNIT s, all of them UNIT of the square
+    three = 3 * math.sqrt(UNIT)
     return [
         Finding(
             f"a sum of {TERMS:,} terms of mean 1 in (1,6,9), one after another, stops at {STOP}",
@@ -195,14 +202,22 @@ def _stops(found: Sequence[Sums]) -> list[Finding]:
             plain == [STOP],
         ),
         Finding(
-            f"chunks of {CHUNKS[0]} and more follow float32 (within 5 %)", f"{100 * off:.1f} % off at most", off <= 0.05
+            f"chunks of {CHUNKS[0]} and more follow float32 (within the root of the additions in a row times the unit "
+            f"roundoff, {100 * _chunked(CHUNKS[0]):.1f} to {100 * _chunked(CHUNKS[-1]):.1f} %)",
+            f"{100 * max(off.values()):.1f} % off at most",
+            all(each <= _chunked(size) for size, each in off.items()),
         ),
         Finding(
-            "stochastic rounding follows it without chunks (within 10 %)",
+            f"stochastic rounding follows it without chunks (within three deviations, {100 * three:.1f} %)",
             f"{100 * stochastic:.1f} % off at most",
-            stochastic <= 0.10,
+            stochastic <= three,
         ),
     ]
+
+
+def _chunked(size: int) -> float:
+    """By how much roundings to nearest of a sum in chunks are off if they are independent, at the most."""
+    return UNIT * math.sqrt(size + TERMS / size)
 
 
 def _variances(measured: RetainedVariance) -> list[Finding]:
@@ -215,6 +230,8 @@ def _variances(measured: RetainedVariance) -> list[Finding]:
     # what is lost depends on terms / 4^bits alone: a sum of n terms reaches the root of n
     pairs = [(plain[m, n], plain[m + 1, 4 * n]) for m, n in plain if (m + 1, 4 * n) in plain]
     apart = max(abs(one - other) for one, other in pairs)
+    # two standard errors of the difference of two variances of so many samples
+    error = 2 * math.sqrt(2 * 2 / (SAMPLES * len(measured.sums)))
     # where most is lost there is most to keep
     worst = min(plain, key=lambda case: plain[case])
     return [
@@ -232,14 +249,14 @@ def _variances(measured: RetainedVariance) -> list[Finding]:
             apart_bits <= 1,
         ),
         Finding(
-            "one mantissa bit more is good for four times the length (variances within 0.1)",
+            f"one mantissa bit more is good for four times the length (variances within two errors, {error:.2f})",
             f"{apart:.3f} apart at most",
-            apart <= 0.1,
+            apart <= error,
         ),
         Finding(
-            f"chunks of {CHUNK} keep the variance that long sums lose",
+            f"chunks of {CHUNK} keep the variance that long sums lose (most of it)",
             f"{chunks[worst]:.2f} in place of {plain[worst]:.2f} ({worst[0]} bits, {worst[1]:,} terms)",
-            chunks[worst] >= plain[worst] + 0.3,
+            1 - chunks[worst] < (1 - plain[worst]) / 2,
         ),
     ]
 

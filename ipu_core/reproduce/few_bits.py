@@ -14,7 +14,8 @@ import numpy as np
 import lowprec
 from ipu_core.reproduce import byte_model
 from ipu_core.reproduce.byte_model import SIZE, in_nats, of_rows
-from ipu_core.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import SAME, above, below, beside, every
 from ipu_core.study.models.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW
@@ -94,31 +95,34 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
 
 def judged(losses: dict[str, list[float]]) -> list[Finding]:
     """The findings in the validation losses of every row."""
-    mean = mean_of(losses)
-    # the worse of the two unbiased ones
-    few = max(mean["SRF, 3 bits"], mean["SRC, 3 bits"])
-    shown = {row: spread(values) for row, values in losses.items()}
+    seeds, shown = len(losses["float32"]), {row: spread(values) for row, values in losses.items()}
+    unbiased = ("SRF, 3 bits", "SRC, 3 bits")
     return [
         Finding(
-            "with enough random bits 8-bit weights train as float32's do (within 0.01 nats)",
+            f"with enough random bits 8-bit weights train as float32's do (within {100 * SAME:.1f} % of its loss)",
             f"{shown['16 bits']} against {shown['float32']}",
-            mean["16 bits"] - mean["float32"] <= 0.01,
+            below(beside(losses, "16 bits", "float32"), SAME * float(np.mean(losses["float32"]))),
+            seeds,
         ),
         Finding(
-            "three bits without bias (SRF, SRC) train nearly as well",
-            f"SRF {shown['SRF, 3 bits']}, SRC {shown['SRC, 3 bits']}",
-            few - mean["float32"] < 0.15,
+            f"three bits without bias (SRF, SRC) train as enough of them do (within {100 * SAME:.1f} % of the loss)",
+            f"SRF {shown['SRF, 3 bits']}, SRC {shown['SRC, 3 bits']} against {shown['16 bits']}",
+            every(
+                *(below(beside(losses, row, "16 bits"), SAME * float(np.mean(losses["16 bits"]))) for row in unbiased)
+            ),
+            seeds,
         ),
         Finding(
-            "the plainest implementation (SRFF) is biased and trains worse",
+            "the plainest implementation (SRFF) is biased and trains worse than either",
             shown["SRFF, 3 bits"],
-            mean["SRFF, 3 bits"] - few > 0.05,
+            every(*(above(beside(losses, "SRFF, 3 bits", row)) for row in unbiased)),
+            seeds,
         ),
         Finding(
-            "rounding to nearest is worst by far (0.8 nats)",
+            "rounding to nearest is worst",
             shown["nearest"],
-            # three seeds gave 2.177 (float32), 2.300, 2.528 (SRFF) and 3.327: the bounds are ours
-            mean["nearest"] - mean["float32"] > 0.8 and mean["nearest"] > mean["SRFF, 3 bits"],
+            above(beside(losses, "nearest", "SRFF, 3 bits")),
+            seeds,
         ),
     ]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import itertools
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ipu_core.train.table import Table
 
 Progress = Callable[[str], None]
 VERDICTS = {True: "reproduced", False: "does not show", None: "no verdict"}
+WIDTHS = (54, 44)
+"""Characters of a printed claim and of what was measured: with the verdict, 120 in a line."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,20 @@ class Finding:
         claim: what the source says, and what would show it here.
         ours: what was measured.
         holds: whether it shows; None: there is no verdict, `ours` says why.
+        seeds: where seeds decide it, how many there were (see `seeds.above`): a None is then theirs.
     """
 
     claim: str
     ours: str
     holds: bool | None
+    seeds: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.holds is None and self.seeds is not None:
+            return "one seed is not enough" if self.seeds == 1 else f"{self.seeds} seeds do not tell"
+        return VERDICTS[self.holds]
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,27 @@ class Reproduction:
     run: Callable[[Sequence[int], float, Progress], list[Finding]]
 
 
-def table(findings: Sequence[Finding]) -> Table:
+class Findings(Table):
+    """A table of findings whose long cells take several lines where it is printed."""
+
+    def __str__(self) -> str:
+        lines = list[tuple[str, ...]]()
+        for claim, ours, verdict in self.rows:
+            parts = [
+                textwrap.wrap(text, width, subsequent_indent="  ")
+                for text, width in zip((claim, ours), WIDTHS, strict=True)
+            ]
+            lines += itertools.zip_longest(*parts, [verdict], fillvalue="")
+        # all columns to the left: a table folds those that are to the right
+        return str(Table(self.title, self.columns, tuple(lines), self.note, len(self.columns)))
+
+    __repr__ = __str__
+
+
+def table(findings: Sequence[Finding]) -> Findings:
     """The findings in lines."""
-    rows = tuple((each.claim, each.ours, VERDICTS[each.holds]) for each in findings)
-    return Table("", ("published", "here", "verdict"), rows)
+    rows = tuple((each.claim, each.ours, each.verdict) for each in findings)
+    return Findings("", ("published", "here", "verdict"), rows)
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
@@ -59,16 +87,3 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
         return f"{values[0]:.{digits}f}"
     # of a sample: seeds stand for all seeds
     return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
-
-
-def apart(one: Sequence[float], other: Sequence[float], errors: float = 2.0) -> bool | None:
-    """Whether the mean of one is above the other's, seed by seed, by standard errors; None: one seed does not say."""
-    each = [a - b for a, b in zip(one, other, strict=True)]
-    if len(each) < 2:
-        return None
-    return float(np.mean(each)) > errors * float(np.std(each, ddof=1)) / math.sqrt(len(each))
-
-
-def mean_of(results: dict[Any, list[float]]) -> dict[Any, float]:
-    """The mean over seeds of each row."""
-    return {name: float(np.mean(values)) for name, values in results.items()}

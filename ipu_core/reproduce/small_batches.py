@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import above, below
 from ipu_core.study.models import mlp
 from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.settings import Point, Settings
@@ -29,6 +30,8 @@ LEVEL = 0.1
 """The training loss to come to, in nats."""
 NEAR = 0.02
 """Of the best accuracy, within which a rate counts as one that trains."""
+MOST = 32
+"""The largest batch of the published best results."""
 PRECISIONS = ("fp32.32", "fp16.16/stochastic")
 
 
@@ -97,6 +100,11 @@ def quickest(rates: Mapping[float, Sequence[Trained]]) -> float:
     return min(means, key=lambda each: means[each])
 
 
+def _right(found: Found, batch: int) -> list[float]:
+    """The accuracy of a batch size at its best rate, of every seed."""
+    return [each.accuracy for each in found[batch][best(found[batch])[0]]]
+
+
 def _width(found: Found, batch: int) -> int:
     """How many of the rates train a batch size to within NEAR of the best of all."""
     most = max(best(rates)[1] for rates in found.values())
@@ -112,26 +120,32 @@ def judged(found: Found, updates: Mapping[str, Mapping[int, Sequence[float]]]) -
     """The findings in what was measured."""
     widths = {batch: _width(found, batch) for batch in found}
     accuracies = {batch: best(rates)[1] for batch, rates in found.items()}
-    first = max(accuracies, key=lambda batch: accuracies[batch])
+    small, large = (
+        _right(found, max((m for m in found if (m <= MOST) is each), key=lambda batch: accuracies[batch]))
+        for each in (True, False)
+    )
     base = {batch: float(np.mean(made)) for batch, made in updates["fp32.32"].items()}
     few, many = BATCHES[0], max((m for m, value in base.items() if math.isfinite(value)), default=BATCHES[0])
-    saved = base[few] / base[many]
+    saved = [one / other for one, other in zip(updates["fp32.32"][few], updates["fp32.32"][many], strict=True)]
     return [
         Finding(
-            "the larger the batch, the fewer rates (of a sample) train",
+            f"the larger the batch, the fewer rates (of a sample) train (to within {100 * NEAR:.0f} points of the "
+            "best, and never two more than a smaller batch's)",
             "; ".join(f"{batch}: {width}" for batch, width in widths.items()),
             widths[few] > widths[BATCHES[-1]] and _falls(list(widths.values())),
         ),
         Finding(
-            "the best accuracy comes of batches of 2 to 32",
+            f"the best accuracy comes of batches of 2 to {MOST}",
             "; ".join(f"{batch}: {value:.1%}" for batch, value in accuracies.items()),
-            first <= 32,
+            above([one - other for one, other in zip(small, large, strict=True)]),
+            len(small),
         ),
         Finding(
             f"updates to a loss of {LEVEL} fall more slowly than batches grow: samples are paid for parallelism",
             "; ".join(f"{m}: {_count([value])}" for m, value in base.items())
-            + (f"; {saved:.1f} of {many // few} times" if many > few else ""),
-            many > few and saved < many / few,
+            + (f"; {np.mean(saved):.1f} of {many // few} times" if many > few else ""),
+            below(saved, many / few) if many > few else False,
+            len(saved),
         ),
         Finding(
             "no claim: the same in FP16.16, rounded stochastically",

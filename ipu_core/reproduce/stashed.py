@@ -17,7 +17,8 @@ import numpy as np
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.run.execute import Executable
 from ipu_core.reproduce.byte_model import in_nats, of_rows
-from ipu_core.reproduce.finding import Finding, Progress, Reproduction, apart, spread
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import SAME, above, below, beside, every
 from ipu_core.study.models import bert
 from ipu_core.study.models.size import Size
 from ipu_core.study.point import Recipe, make_loop
@@ -60,7 +61,7 @@ ROWS: Mapping[str, Row] = {
     "all three": Row(stash143, NEW, DROPOUT),
     "all three, scaled": Row(SCALED, NEW, DROPOUT),
 }
-NOTHING = 0.01
+BASE = "as they are"
 STASHES = ("stash143", "stash143, scaled", "float8_e3m4")
 
 
@@ -127,29 +128,27 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
 
 def judged(losses: Mapping[str, list[float]], found: Mapping[str, Kept]) -> list[Finding]:
     """The findings in what was measured."""
-    base = losses["as they are"]
+    base = losses[BASE]
 
-    def beside(row: str) -> str:
-        return f"{row} {spread([a - b for a, b in zip(losses[row], base, strict=True)])}"
+    def shown(row: str) -> str:
+        return f"{row} {spread(beside(losses, row, BASE))}"
 
-    def costs(row: str) -> bool | None:
-        return apart(losses[row], base)
-
-    together = costs("all three")
     return [
         Finding(
-            f"8-bit stashes alone cost nothing (less than {NOTHING} nats a byte)",
-            f"{'; '.join(map(beside, STASHES))} above {spread(base)}",
-            max(float(np.mean(losses[row]) - np.mean(base)) for row in STASHES) < NOTHING,
+            f"8-bit stashes alone cost nothing (less than {100 * SAME:.1f} % of the loss, which others call as good)",
+            f"{'; '.join(map(shown, STASHES))} above {spread(base)}",
+            every(*(below(beside(losses, row, BASE), SAME * float(np.mean(base))) for row in STASHES)),
+            len(base),
         ),
         Finding(
-            "the three changes together cost samples, as 2.80 M beside 2.45 M",
-            f"{beside('all three')}; {beside('all three, scaled')} above",
-            together,
+            "the three changes together cost samples, as 2.80 M beside 2.45 M (a higher loss after as many)",
+            f"{shown('all three')}; {shown('all three, scaled')} above",
+            above(beside(losses, "all three", BASE)),
+            len(base),
         ),
         Finding(
             "no claim: which of them, each pair of betas at its own best rate",
-            f"{beside('beta2 .885')}; {beside('dropout')} above",
+            f"{shown('beta2 .885')}; {shown('dropout')} above",
             None,
         ),
         Finding(

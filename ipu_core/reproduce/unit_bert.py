@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.reproduce.byte_model import in_nats, of_rows
-from ipu_core.reproduce.finding import Finding, Progress, Reproduction, apart, spread
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import below, beside
 from ipu_core.study.models import bert
 from ipu_core.study.models.size import Size
 from ipu_core.study.point import Recipe, make_loop
@@ -23,6 +24,8 @@ from ipu_core.train.optim import Lamb
 BATCH, STEPS, RATE, DEPTH = 16, 800, 0.004, 3
 """The rate is the best of powers of two times 0.001 for LAMB, with unit scaling and without."""
 SIZE = Size(width=64, layers=2, heads=4, context=64)
+NEAR = 0.025
+"""Of the loss: half of what FP16 without any scale lost in Blake et al. (1.661 bits a character, float32 1.582)."""
 
 
 class Row(NamedTuple):
@@ -63,25 +66,23 @@ def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]
 
 def judged(losses: Mapping[str, list[float]]) -> list[Finding]:
     """The findings in what was measured."""
-    base = losses["unit float32"]
-
-    def same(row: str) -> bool | None:
-        worse = apart(losses[row], base)
-        return None if worse is None else not worse
-
+    under, without = "unit float32", "float32"
+    base, bound = losses[under], NEAR * float(np.mean(losses[without]))
     return [
         *(
             Finding(
-                f"{row} trains as float32 does under it, without a loss scale (no worse by two standard errors)",
+                f"{row} trains as float32 does under it, without a loss scale (within {100 * NEAR:.1f} % above it)",
                 f"{spread(losses[row])}; float32 {spread(base)}",
-                same(row),
+                below(beside(losses, row, under), bound),
+                len(base),
             )
             for row in ("unit-fp16", "unit-fp8", "unit FP8 on a C600")
         ),
         Finding(
-            "and no worse than float32 without unit scaling (within 0.05)",
-            f"{spread(base)}; without {spread(losses['float32'])}",
-            bool(np.mean(base) - np.mean(losses["float32"]) < 0.05),
+            f"and no worse than float32 without unit scaling (within {100 * NEAR:.1f} %)",
+            f"{spread(base)}; without {spread(losses[without])}",
+            below(beside(losses, under, without), bound),
+            len(base),
         ),
         Finding(
             "no claim: without either scale",

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.reproduce.byte_model import BATCH, SIZE, in_nats, of_rows
-from ipu_core.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.reproduce.seeds import SAME, above, below, beside, every
 from ipu_core.study.models import lm
 from ipu_core.study.models.size import Size
 from ipu_core.study.point import Recipe, run_point
@@ -79,21 +80,23 @@ def judged(found: dict[str, list[WeightsResult]]) -> list[Finding]:
     """The findings in what became of every row."""
     losses = {row: [each.loss for each in of_seeds] for row, of_seeds in found.items()}
     lost_late = 100 * float(np.mean([each.late() for each in found["weights, nearest"]]))
-    mean = mean_of(losses)
-    shown = {row: spread(values) for row, values in losses.items()}
-    full = mean["nothing"]
-    remedies = [mean[f"weights, {name}"] - full for name in ("stochastic", "Kahan")]
-    moments = [mean[f"moments, {name}"] - full for name in ("nearest", "stochastic")]
+    seeds, shown = len(losses["nothing"]), {row: spread(values) for row, values in losses.items()}
+    bound = SAME * float(np.mean(losses["nothing"]))
+    remedies = ("weights, stochastic", "weights, Kahan")
+    moments = [float(np.mean(beside(losses, f"moments, {name}", "nothing"))) for name in ("nearest", "stochastic")]
     return [
         Finding(
-            "nearest rounding of weight updates cancels small updates, which degrades the model (0.10 nats or more)",
+            "nearest rounding of weight updates cancels small updates, which degrades the model (by more than "
+            f"{100 * SAME:.1f} % of 32-bit's loss)",
             f"{shown['weights, nearest']} against {shown['nothing']}; {lost_late:.0f} % of late updates lost",
-            mean["weights, nearest"] - full >= 0.10,
+            above(beside(losses, "weights, nearest", "nothing"), bound),
+            seeds,
         ),
         Finding(
-            "stochastic rounding and Kahan's sum match 32-bit training (within 0.01 nats)",
+            f"stochastic rounding and Kahan's sum match 32-bit training (within {100 * SAME:.1f} %, as published)",
             f"stochastic {shown['weights, stochastic']}, Kahan {shown['weights, Kahan']}",
-            max(map(abs, remedies)) <= 0.01,
+            every(*(below(beside(losses, row, "nothing"), bound) for row in remedies)),
+            seeds,
         ),
         Finding(
             "bfloat16 moments (no claim of the paper's is tested; the change of the loss is measured)",

@@ -158,10 +158,16 @@ class Study(Tabular):
 
     def __str__(self) -> str:
         failures = [f"{point} failed: {error}" for point, error in self.failures.items()]
-        return "\n".join([str(self.table()), *failures])
+        return "\n".join([str(self.table()) if self.results or not failures else self._nothing(), *failures])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>{html.escape(f'{point} failed: {e}')}</p>" for point, e in self.failures.items())
+        if self.failures and not self.results:
+            return f"<p>{html.escape(self._nothing())}</p>{failures}"
         return self.table()._repr_html_() + failures
+
+    def _nothing(self) -> str:
+        # a table of no rows would look like one of nothing to say
+        return f"{self.title}: no point was finished, all {len(self.failures)} failed"

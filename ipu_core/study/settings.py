@@ -39,6 +39,8 @@ OF_DATA = ("mlp", "cnn", "resnet")
 OF_SIZE = ("gcn", "gin", "braggnn", "uno")
 """Models whose data are made, of a size by its name."""
 USUAL: Mapping[str, Mapping[str, Any]] = {
+    "cnn": {"steps": 400, "batch": 64, "lr": 0.1, "optimizer": "sgd/momentum=0.9"},
+    "resnet": {"steps": 200, "batch": 64, "lr": 0.2, "optimizer": "sgd/momentum=0.9"},
     "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"},
     "bert": {
         "steps": 1500,
@@ -53,9 +55,17 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
     "braggnn": {"steps": 1500, "batch": 64, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
     "uno": {"steps": 1500, "batch": 64, "lr": 0.003, "optimizer": "adam", "loss_scale": "automatic"},
 }
-"""Defaults of a model's training where they differ from those of `Settings`."""
-UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
-"""Default learning rates of unit-scaled models, whose weights begin with deviation 1."""
+"""Defaults of a model's training where they differ from those of `Settings`.
+
+Those of "cnn" and "resnet" are the best rates, a factor of two or four apart, on digits in FP32.32 over three seeds:
+98.3 and 98.6 % are right (96.8 and 96.5 % with 0.0125). That of "mlp", in `Settings`, is small on purpose.
+"""
+UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5, "cnn": 0.01, "resnet": 0.01}
+"""Default learning rates of unit-scaled models, whose weights begin with deviation 1.
+
+"unit", but where a model has its own, for the momentum of its usual optimizer: 98.4 and 98.2 % are right as above, and
+with 0.03 the "cnn" does not always learn.
+"""
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
@@ -229,6 +239,21 @@ class Settings:
                 **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(data.size).items()},
             }
         return asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
+
+
+def tuned(model: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A model's defaults beside what is said; not its learning rate where that is for another optimizer."""
+    own = USUAL.get(model, {})
+    here, wanted = (str(each.get("optimizer", Settings.optimizer)).partition("/")[0] for each in (own, said))
+    if model not in OF_DATA or "optimizer" not in said or here == wanted:
+        return own
+    return {name: value for name, value in own.items() if name != "lr"}
+
+
+def unit_rate(model: str, said: Mapping[str, Any], mup: bool) -> float:
+    """The default learning rate of a model under unit scaling, beside what is said."""
+    own = model in UNIT_RATES and "optimizer" not in said
+    return UNIT_RATES["mup" if mup else model if own else "unit"]
 
 
 def lasting(optimizer: Optimizer, factor: float) -> Optimizer:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.table import Table
 
 MACHINE = ("cycles_per_step", "microseconds_per_step", "tile_memory")
@@ -17,6 +18,7 @@ OWN = frozenset(MACHINE) | {
 }  # fmt: skip
 """What a result says beside its measures."""
 PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
+MUCH = 0.01  # of the weights, from which on their format's largest number is said beside the loss
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
 
 
@@ -35,9 +37,11 @@ class Summary(NamedTuple):
         measures: What `evaluate` gave, by name.
         not_finite: A seed and the step of its first infinite or NaN loss, for each that had one.
         skipped: A seed and how many of its steps the loss scale skipped, for each that skipped some.
+        untrained: Seeds of which it skipped every step.
         diverged: Seeds whose final loss is above the mean of as many first ones.
         saturated: Share of the weights that are the largest number of their format at the end.
-        lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
+        lost_updates: Of the weight updates that were not zero, the share that left the weight as it was; of seeds
+            whose losses stay finite, as the next.
         update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
         cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled, or the
             seeds ran on several.
@@ -50,6 +54,7 @@ class Summary(NamedTuple):
     measures: dict[str, Spread]
     not_finite: tuple[tuple[int, int], ...]
     skipped: tuple[tuple[int, int], ...]
+    untrained: tuple[int, ...]
     diverged: tuple[int, ...]
     saturated: Spread
     lost_updates: Spread
@@ -115,6 +120,8 @@ def is_share(measure: str) -> bool:
 
 
 def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
+    # updates of weights that are NaN are neither lost nor kept
+    trained = [result for result in group if "not_finite_step" not in result]
     return Summary(
         precision,
         len(group),
@@ -122,10 +129,11 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
         {name: spread(measures(result).get(name) for result in group) for name in measure_names(group)},
         tuple((result["seed"], result["not_finite_step"]) for result in group if "not_finite_step" in result),
         tuple((result["seed"], len(steps)) for result in group if (steps := result.get("skipped_steps"))),
+        tuple(r["seed"] for r in group if r["losses"] and len(r.get("skipped_steps") or ()) == len(r["losses"])),
         tuple(result["seed"] for result in group if has_diverged(result["losses"])),
         spread(result.get("saturated_weights") for result in group),
-        spread(result.get("lost_updates") for result in group),
-        spread(result.get("update_kept") for result in group),
+        spread(result.get("lost_updates") for result in trained),
+        spread(result.get("update_kept") for result in trained),
         *(_common(group, figure) for figure in MACHINE),
     )
 
@@ -151,6 +159,7 @@ def table(summaries: Sequence[Summary], title: str, executions: Sequence[str] = 
         "precision": [s.precision for s in summaries],
         "seeds": [str(s.seeds) for s in summaries],
         "final loss": [_general(s.final_loss) for s in summaries],
+        "but": [_but(s) for s in summaries],
         **{heading(name): [measure_in_words(name, s.measures.get(name)) for s in summaries] for name in names},
         "updates lost": [_percent(s.lost_updates) for s in summaries],
         "change kept": [_percent(s.update_kept) for s in summaries],
@@ -182,18 +191,47 @@ def _said(summaries: Sequence[Summary]) -> list[str]:
     told = []
     for s in summaries:
         if s.skipped:
-            seeds = ", ".join(f"{count} of seed {seed}" for seed, count in s.skipped)
+            seeds = ", ".join(
+                f"{'all ' if seed in s.untrained else ''}{count} of seed {seed}" for seed, count in s.skipped
+            )
             told.append(f"{s.precision}: steps without an update (overflow under the loss scale): {seeds}")
         if s.diverged:
             seeds = ", ".join(map(str, s.diverged))
             told.append(f"{s.precision}: the loss rose, from the first steps to the last (seed {seeds})")
         if s.saturated.mean > 0:
-            told.append(
-                f"{s.precision}: {100 * s.saturated.mean:.2g} % of the weights are their format's largest number"
-            )
+            share = f"{100 * s.saturated.mean:.2g}" if s.saturated.mean < 0.995 else "100"
+            told.append(f"{s.precision}: {share} % of the weights are their format's largest number")
     if len({s.final_loss.mean for s in summaries}) > 1:
         told.append("one learning rate for all rows: one that needs its own shows here as worse")
+    if other := _of_other_rates(summaries):
+        told.append(
+            f"{', '.join(other)}: unit scaling wants weights that begin with deviation 1 and a learning rate of its own"
+            "; such rows are compared apart"
+        )
     return told
+
+
+def _of_other_rates(summaries: Sequence[Summary]) -> list[str]:
+    """The rows under unit scaling, where others are not."""
+    scaled = [s.precision for s in summaries if _unit_scaled(s.precision)]
+    return scaled if len(scaled) < len(summaries) else []
+
+
+def _unit_scaled(precision: str) -> bool:
+    try:
+        return Precision.parse(precision).unit_scaled
+    except ValueError:  # a file of another version's names
+        return False
+
+
+def _but(s: Summary) -> str:
+    """What a final loss is not to be read without, in a word or three; "": nothing."""
+    for seeds, words in ((len(s.untrained), "no update"), (len(s.not_finite), "not finite")):
+        if seeds:
+            return words if seeds == s.seeds else f"{words} ({seeds} of {s.seeds})"
+    if s.saturated.mean >= MUCH:
+        return "saturated"
+    return "rose" if len(s.diverged) == s.seeds else ""
 
 
 def measure_in_words(name: str, value: Spread | None) -> str:

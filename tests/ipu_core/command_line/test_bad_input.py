@@ -165,7 +165,7 @@ def test_other_arguments_in_the_same_folder_are_refused(
 def test_a_folder_with_another_model_names_both(finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [*SMALL, *TWO, "--model", "cnn", "--layers", "64-4-10"]
     assert exit_code("study", *arguments, "--out", str(finished[0])) == 2
-    assert '[64, 4, 10] here, model "mlp" there, "cnn" here)' in capfd.readouterr().err
+    assert '[64, 4, 10] here, model "mlp" there, "cnn" here, ' in capfd.readouterr().err
 
 
 def test_an_npz_without_the_arrays_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

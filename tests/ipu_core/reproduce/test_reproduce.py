@@ -46,70 +46,6 @@ def test_sums_stop_where_they_were_published_to_stop() -> None:
     assert sums.partial_sums("float16", 600)[510] < 7.0859375
 
 
-def test_a_verdict_is_of_its_figures() -> None:
-    losses = {row: [value] for row, value in zip(few_bits.ROWS, (2.326, 2.328, 2.389, 2.39, 2.625, 3.369), strict=True)}
-    assert [f.holds for f in few_bits.judged(losses)] == [True] * 4
-    for row, worse in (("16 bits", 2.35), ("SRC, 3 bits", 2.5), ("SRFF, 3 bits", 2.4), ("nearest", 3.0)):
-        assert [f.holds for f in few_bits.judged({**losses, row: [worse]})].count(False) >= 1
-    ends = zip(weights.ROWS, (2.8447, 3.0012, 2.8406, 2.8449, 2.8443, 2.8448), strict=True)
-    kept = {row: [weights.WeightsResult(loss, [(0, 0.1), (1, 0.7)])] for row, loss in ends}
-    other = kept["nothing"][0]._replace
-    assert [f.holds for f in weights.judged(kept)] == [True, True, None]
-    assert "; 70 % of late updates lost" in weights.judged(kept)[0].ours
-    assert [f.holds for f in weights.judged({**kept, "weights, Kahan": [other(loss=2.87)]})] == [True, False, None]
-    assert [f.holds for f in weights.judged({**kept, "weights, nearest": [other(loss=2.9)]})] == [False, True, None]
-    wrong = {"float32": [8.3], "nearest": [44.0], "stochastic": [7.8]}
-    assert [f.holds for f in fixed_point.judged(wrong)] == [True, True]
-    assert [f.holds for f in fixed_point.judged({**wrong, "stochastic": [9.4], "nearest": [20]})] == [False, False]
-    found = sums.measure((0,), 0.5, silent)
-    far = sums.SumErrors({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
-    assert [f.holds for f in sums.judged(found, 10)] == [True] * 5
-    assert [f.holds for f in sums.judged(far, 10)] == [False, True, True, True, False]
-
-
-def test_verdicts_on_gradients_in_8_bits() -> None:
-    pairs = (
-        (2.406, 0.0),
-        (3.263, 0.96),
-        (5.571, 1.0),
-        (2.406, 0.015),
-        (2.417, 0.0),
-        (2.42, 0.002),
-        (2.26, 0.0),
-        (2.27, 0.0),
-    )
-    found = {row: [fp8.Fp8Result(*pair)] for row, pair in zip(fp8.ROWS, pairs, strict=True)}
-    assert [f.holds for f in fp8.judged(found)] == [True] * 5
-    assert fp8.judged(found)[0].ours == "3.263, 96.0% flushed; float32 2.406"
-    for row, worse, number in (
-        ("unscaled", (2.5, 0.96), 0), ("unscaled", (3.263, 0.4), 0), ("E4M3 cotangents", (3.3, 1.0), 1),
-        ("loss scale", (2.5, 0.015), 2), ("loss scale", (2.406, 0.2), 2), ("current", (2.47, 0.0), 3),
-        ("delayed", (2.42, 0.11), 3), ("unit-scaled", (2.32, 0.0), 4), ("unit-scaled", (2.27, 0.2), 4),
-    ):  # fmt: skip
-        assert [f.holds for f in fp8.judged({**found, row: [fp8.Fp8Result(*worse)]})][number] is False
-
-
-LOSSES = (2.406, 2.506, 2.447, 2.432, 2.415, 2.453, 2.439, 2.528, 2.48, 2.515, 2.52, 2.525, 2.485, 2.481, 2.42)
-"""As they came out at one seed, but that all is as published: the rows in order."""
-
-
-def test_verdicts_on_products_in_4_bits() -> None:
-    found = {row: [value] for row, value in zip(four_bits.ROWS, LOSSES, strict=True)}
-    assert [f.holds for f in four_bits.judged(found)] == [True] * 8
-    assert four_bits.judged(found)[0].ours == "+0.100 above 2.406"
-    for row, value, number, holds in (
-        ("backward nearest", 2.43, 0, False), ("backward stochastic", 2.47, 1, False),
-        ("backward rotated", 2.47, 1, False), ("backward both", 2.44, 2, False), ("forward NVFP4", 2.46, 3, False),
-        ("all NVFP4", 2.54, 3, False), ("NVIDIA's recipe", 2.45, 4, False), ("all, inputs' exact", 2.44, 5, False),
-        ("all, inputs' exact", 2.50, 5, None), ("all, weights' random rotation", 2.45, 6, False),
-        ("all, weights' random rotation", 2.51, 6, None), ("all, weights' fixed rotation", 2.56, 6, False),
-        ("all, weights' stochastic", 2.45, 7, False), ("all, weights' stochastic", 2.50, 7, None),
-    ):  # fmt: skip
-        assert four_bits.judged({**found, row: [value]})[number].holds is holds, (row, value)
-    several = {row: 4 * value for row, value in found.items()} | {"all, inputs' exact": [2.5] * 4}
-    assert four_bits.judged(several)[5].holds  # four seeds tell more than one
-
-
 def _cast(made: dict[Var, Equation], equation: Equation) -> str | None:
     """The operation whose result goes into blocks, past the scale of a tensor."""
     maker = made.get(equation.operands[0])
@@ -170,13 +106,12 @@ def test_narrow_accumulators_stop_and_lose_variance() -> None:
     assert [f.holds for f in accumulators.judged(measured)] == [True] * 8 + [False]
     assert accumulators.judged(measured)[0].ours == "4096"
     assert accumulators.judged(measured)[4].ours == "7, 7, 8, 9; 5, 5, 5, 5"
-    assert accumulators.judged(measured)[-1].ours.startswith("1 of 9, 1.09 to 1.59 times as much")
-    assert accumulators.judged(measured)[-1].ours.endswith("too: 4; their mean first passage is right for 9)")
+    assert ", 1.09 to 1.59 times as much" in accumulators.judged(measured)[-1].ours
     made = accumulators.sums(0)
     assert 0.97 < made.chunks[64] < 1.03
     for found in ([made._replace(plain=4104.0)], [made._replace(chunks={32: 0.9})], [made._replace(stochastic=0.8)]):
         assert [f.holds for f in accumulators.judged(measured._replace(sums=found))].count(False) == 2
-    for case, kept in (((7, 64), 0.8), ((3, 1024), 0.95), ((7, 1024), 0.7)):
+    for case, kept in (((7, 64), 0.8), ((4, 1024), 0.4), ((7, 1024), 0.7)):
         other = measured._replace(plain={**measured.plain, case: kept})
         assert [f.holds for f in accumulators.judged(other)[3:-1]].count(False) >= 1, case
     off = measured._replace(drawn={**measured.drawn, (3, 1024): 0.35})
@@ -219,9 +154,10 @@ def test_sums_that_stop_keep_what_the_mean_passage_says() -> None:
 def test_tensor_cores_err_as_published_and_promotion_cures_it() -> None:
     measured = tensor_cores.measure((0,), silent)
     assert [f.holds for f in tensor_cores.judged(measured)] == [True, True, None]
-    plain = measured.plain | {13: tensor_cores.Error(0.05, 0.0)}
+    assert 0.018 < measured.plain[13].whole < 0.022
+    plain = measured.plain | {13: tensor_cores.Error(0.018, 0.0, 0.001, 0.05)}
     assert [f.holds for f in tensor_cores.judged(measured._replace(plain=plain))] == [False, True, None]
-    promoted = measured.promoted | {14: tensor_cores.Error(0.005, 0.0)}
+    promoted = measured.promoted | {14: tensor_cores.Error(0.005, 0.0, 0.0003, 0.005)}
     assert [f.holds for f in tensor_cores.judged(measured._replace(promoted=promoted))] == [True, False, None]
     assert measured.positive[0].bias < -0.05 < -0.001 < measured.positive[1].bias < 0
     order = tensor_cores.order(13, promoted=True)
@@ -234,8 +170,19 @@ def test_tables_say_what_was_not_run() -> None:
     assert "reproduced" in made.splitlines()[2]
     assert "does not show" in made.splitlines()[3]
     assert "no verdict" in made.splitlines()[4]
+    told = [Finding("d", "3", None, seeds).verdict for seeds in (1, 3)]
+    assert told == ["one seed is not enough", "3 seeds do not tell"]
     assert spread([1.0]) == "1.000"
     assert spread([1.0, 2.0]) == "1.500 ± 0.707"
+
+
+def test_tables_fit_into_120_characters_and_keep_every_word() -> None:
+    claim, ours = "a claim of many words " * 12, "what was measured; " * 20
+    made = str(table([Finding(claim, ours, None, 3), Finding("b", "2", True)]))
+    assert max(map(len, made.splitlines())) <= 120
+    for whole in (claim, ours):
+        assert all(made.count(word) >= whole.split().count(word) for word in set(whole.split()))
+    assert "<td>" + claim + "</td>" in table([Finding(claim, ours, True)])._repr_html_()
 
 
 @pytest.mark.parametrize("row", few_bits.ROWS)
@@ -327,26 +274,23 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(REPRODUCTIONS.keys() - {"few-bits", "accumulators", "unit-bert"}))
 def test_a_published_result_shows(name: str) -> None:
-    findings = REPRODUCTIONS[name].run((0, 1, 2) if name in (*CHEAP, "four-bits") else (0,), 1, silent)
+    findings = REPRODUCTIONS[name].run((0, 1, 2), 1, silent)
     assert all(finding.holds is not False for finding in findings), str(table(findings))
+    assert any(finding.holds for finding in findings), str(table(findings))
 
 
 @pytest.mark.slow
 def test_narrow_accumulators_show_but_for_the_formula_beyond_its_rule() -> None:
     findings = REPRODUCTIONS["accumulators"].run((0, 1, 2), 1, silent)
     assert [finding.holds for finding in findings] == [True] * 8 + [False], str(table(findings))
-    assert findings[-1].ours.startswith("3 of 22, 0.15 to 1.52 times as much")
+    assert findings[-1].ours.startswith("2 of 22, 0.15 to 1.52 times as much")
 
 
 @pytest.mark.slow
-def test_few_random_bits_show_but_that_16_are_enough_for_float32s_loss() -> None:
-    """At this size 8-bit weights cost 0.02 nats whatever their random bits; the paper's claim is within 0.01."""
-    seeds = dict.fromkeys(few_bits.ROWS, (0,)) | dict.fromkeys(("float32", "16 bits"), (0, 1, 2))
-    losses = {
-        row: [few_bits.train(row, few_bits.SIZE, few_bits.STEPS, seed).validation for seed in own]
-        for row, own in seeds.items()
-    }
-    assert [finding.holds for finding in few_bits.judged(losses)] == [False, True, True, True], losses
+def test_few_random_bits_show_but_that_three_are_enough() -> None:
+    """At this size 8-bit weights cost 0.02 nats with 16 random bits, and 0.12 with three that are not biased."""
+    losses = few_bits.validation(few_bits.measure((0, 1, 2), 1, silent))
+    assert [finding.holds for finding in few_bits.judged(losses)] == [None, False, True, True], losses
     apart = [stochastic - full for stochastic, full in zip(losses["16 bits"], losses["float32"], strict=True)]
     assert 0.01 < np.mean(apart) < 0.035, losses
     assert min(apart) > 0

@@ -1,10 +1,9 @@
 """The study of reversible layers: its measures are what they say, and its verdicts those of its figures."""
 
 import numpy as np
-import pytest
 
 from ipu_core.reproduce import reversible
-from ipu_core.reproduce.reversible import GradientErrors, ReversibleFigures, ReversibleTraining
+from ipu_core.reproduce.reversible import ReversibleTraining
 
 
 def silent(words: str) -> None:
@@ -40,36 +39,9 @@ def test_gradients_of_float32_are_apart_by_roundings() -> None:
     assert 1e-4 < half.stored < half.reversible < 1e-2
 
 
-def measured(**changes: float) -> ReversibleFigures:
-    """What would be measured where all claims hold, but for changes."""
-    memory = {("stored", 4): (10, 5), ("stored", 16): (30, 9), ("reversible", 4): (9, 5), ("reversible", 16): (9, 9)}
-    memory["reversible", 16] = (int(changes.get("grown", 9)), 9)
-    errors = GradientErrors(0.0, changes.get("apart", 1e-6), changes.get("apart", 1e-6))
-    of = {(name, 8): [errors] for name in reversible.PRECISIONS}
-    again = {(name, 8): [1e-6] for name in reversible.PRECISIONS}
-    right = {"stored": 0.9, "reversible": changes.get("right", 0.9)}
-    made = {
-        (name, kind): [ReversibleTraining([1.0, 0.5], right[kind])] for name in reversible.PRECISIONS for kind in right
-    }
-    return ReversibleFigures(memory, again, of, made)
-
-
-def test_a_verdict_is_of_its_figures() -> None:
-    def verdicts(**changes: float) -> list[bool | None]:
-        return [finding.holds for finding in reversible.judged(measured(**changes))]
-
-    none = [None] * 4
-    assert verdicts() == [True, True, True, *none]
-    assert verdicts(grown=10) == [False, True, True, *none]
-    assert verdicts(apart=1e-3) == [True, False, True, *none]
-    assert verdicts(right=0.88) == [True, True, False, *none]
+def test_the_end_is_the_mean_of_the_last_tenth() -> None:
     assert ReversibleTraining([9.0] * 90 + [1.0] * 10, 0.5).end == 1.0
 
 
 def test_the_whole_runs_at_a_small_share() -> None:
     assert [finding.holds for finding in reversible.run((0,), 0.01, silent)][:2] == [True, True]
-
-
-@pytest.mark.slow
-def test_reversible_layers_show() -> None:
-    assert all(finding.holds is not False for finding in reversible.run((0,), 1, silent))

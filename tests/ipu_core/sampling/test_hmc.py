@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from ipu_core import Hmc
 from ipu_core.ir.bodies import equations_of
 from ipu_core.reproduce import densities, sampled
-from ipu_core.reproduce.sampled import HMC, Measured
+from ipu_core.reproduce.sampled import HMC
 from ipu_core.sampling.adaptation import DualAveraging, scales_of, windows
 from ipu_core.sampling.chains import Chains
 
@@ -322,24 +321,6 @@ def test_wrong_calls_are_refused() -> None:
 
 
 # The reproduction
-
-
-def test_verdicts_on_sampling() -> None:
-    good = {p: [sampled.sampled("gaussian", "fp32.32", 300, 0)] for p in sampled.PRECISIONS}
-    logistic = {p: [sampled.sampled("logistic", "fp32.32", 300, 0)] for p in sampled.PRECISIONS}
-    energies = {p: [0.0 if p == "float64" else 0.01 if p == "fp32.32" else 2.0] for p in sampled.PRECISIONS}
-    found = Measured(good, logistic, good, energies, (10, 10))
-    assert [f.holds for f in sampled.judged(found)] == [True] * 5
-    off = [replace(each, draws=each.draws + densities.DEVIATIONS) for each in good["fp32.32"]]
-    worse = [replace(each, accept=each.accept * 0.9) for each in good["fp32.32"]]
-    wide = [replace(each, draws=each.draws * 1.3) for each in logistic["fp32.32"]]
-    for field, value, number in (
-        ("gaussian", {**good, "fp32.32": off}, 0), ("logistic", {**logistic, "fp32.32": wide}, 1),
-        ("net", {**good, "fp32.32": worse}, 2), ("energies", {**energies, "fp32.32": [0.2]}, 3),
-        ("energies", {**energies, "fp16.16/nearest": [0.05]}, 3), ("equations", (11, 10), 4),
-    ):  # fmt: skip
-        holds = [f.holds for f in sampled.judged(replace(found, **{field: value}))]
-        assert holds == [i != number for i in range(5)], (field, holds)
 
 
 def test_the_net_is_that_of_the_talk() -> None:

@@ -232,6 +232,17 @@ def test_an_error_of_the_users_own_functions_fails_its_point_only() -> None:
     made = run(["fp32.32"], batches=lambda seed, step: {0: BATCHES}[seed][step % 6])
     assert len(made.results) == 1
     assert made.failures == {"fp32.32 seed 1": "KeyError: 1"}
+    assert "final loss" in str(made)
+
+
+def test_where_all_points_fail_no_empty_table_is_shown() -> None:
+    made = run(["fp32.32"], batches=lambda seed, step: {0: BATCHES[0]}[step + seed])
+    assert not made.results
+    said = str(made).splitlines()
+    assert said[0].endswith(f": no point was finished, all {len(made.failures)} failed")
+    assert [line for line in said[1:] if " failed: KeyError" in line] == said[1:]
+    assert "<table" not in made._repr_html_()
+    assert "no point was finished" in made._repr_html_()
 
 
 def test_a_model_that_does_not_fit_is_refused_before_training() -> None:
@@ -257,7 +268,7 @@ def test_a_point_whose_loss_is_not_finite_says_so_at_once(choice: str, capsys: p
     (result,) = made.results
     assert (len(result["losses"]), result["not_finite_step"]) == (8, 3)
     assert np.isnan(result["losses"][3:]).all()
-    assert made.table().rows[0][2:4] == ("nan", "2.5000")
+    assert made.table().rows[0][2:5] == ("nan", "not finite", "2.5000")
     assert "size [m]" in made.table().columns
 
 

@@ -132,6 +132,60 @@ def test_what_became_of_a_row_is_said_below_the_table() -> None:
     assert not any(line.startswith("b:") for line in told)
     alone = str(table(summarise(rows[2:], ["b"]), ""))
     assert "learning rate" not in alone
+    assert "but" not in alone.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ([{}, {}], None),
+        ([{"skipped_steps": [*range(40)]}] * 2, "no update"),
+        ([{"skipped_steps": [*range(40)]}, {"skipped_steps": [*range(39)]}], "no update (1 of 2)"),
+        ([{"not_finite_step": 7}, {}], "not finite (1 of 2)"),
+        ([{"saturated_weights": 0.9}, {"saturated_weights": 1.0}], "saturated"),
+        ([{"saturated_weights": 0.001}, {}], None),
+        ([{"losses": [1.0] * 20 + [2.0] * 20}] * 2, "rose"),
+        ([{"losses": [1.0] * 20 + [2.0] * 20}, {}], None),
+    ],
+)
+def test_what_a_loss_is_not_to_be_read_without_stands_beside_it(
+    changed: list[dict[str, Any]], words: str | None
+) -> None:
+    rows = [result("a", seed, 1.0) | more for seed, more in enumerate(changed)]
+    made = table(summarise([*rows, result("b", 0, 1.0)], ["a", "b"]), "")
+    assert ("but" in made.columns) == (words is not None)
+    if words is not None:
+        assert [row[made.columns.index("but")] for row in made.rows] == [words, ""]
+
+
+def test_all_steps_that_were_skipped_are_said_to_be_all() -> None:
+    rows = [result("a", 0, 1.0, skipped_steps=[*range(40)]), result("a", 1, 1.0, skipped_steps=[0])]
+    told = str(table(summarise(rows, ["a"]), ""))
+    assert "(overflow under the loss scale): all 40 of seed 0, 1 of seed 1" in told
+
+
+def test_updates_of_a_run_that_is_not_finite_are_neither_lost_nor_kept() -> None:
+    broken = result("a", 0, math.nan, not_finite_step=2, lost_updates=0.0, update_kept=1.0)
+    (alone,) = summarise([broken], ["a"])
+    assert math.isnan(alone.lost_updates.mean)
+    assert math.isnan(alone.update_kept.mean)
+    assert not {"updates lost", "change kept"} & set(table([alone], "").columns)
+    (beside,) = summarise([broken, result("a", 1, 1.0, lost_updates=0.5, update_kept=0.25)], ["a"])
+    assert (beside.lost_updates.mean, beside.update_kept.mean) == (0.5, 0.25)
+
+
+def test_weights_that_are_all_saturated_are_100_percent() -> None:
+    told = str(table(summarise([result("a", 0, 1.0, saturated_weights=0.9999)], ["a"]), ""))
+    assert "a: 100 % of the weights are their format's largest number" in told
+
+
+def test_rows_under_unit_scaling_beside_others_want_a_rate_of_their_own() -> None:
+    words = "fp32.32/unit_scaled=true, unit-fp16: unit scaling wants weights that begin with deviation 1"
+    names = ["fp32.32", "fp32.32/unit_scaled=true", "unit-fp16"]
+    rows = [result(name, 0, 1.0) for name in names]
+    assert words in str(table(summarise(rows, names), ""))
+    assert "unit scaling" not in str(table(summarise(rows[:1], names), ""))
+    assert "unit scaling" not in str(table(summarise(rows[1:], names), ""))
 
 
 def test_rows_are_set_beside_the_first_seed_by_seed() -> None:
