@@ -139,7 +139,7 @@ class Profile:
         runs: how many runs of another program this one is: more than 1 for a call of several training steps.
         call: of a run that is made several at a time, the account of them all; None: each is made alone.
         works: what the equations compute of which the program was made, by name; nothing where nobody said.
-        update_overhead: seconds of an update that are given (`Execution(update_overhead=)`), not modelled; in no cycles.
+        update_overhead: seconds of an update that are given (`Execution(update_overhead=)`), in no cycles.
     """
 
     target: Target
