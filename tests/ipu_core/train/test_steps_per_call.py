@@ -283,7 +283,7 @@ def test_an_interrupt_between_the_steps_of_a_call_leaves_nothing_of_them(
 
 def test_what_is_given_beside_the_account_counts_once_for_every_update() -> None:
     """It is in the profile's words, data and seconds, of a call for each of its steps, and in no cycles."""
-    plain, made = (loop("fp32.32", steps_per_call=3, **more) for more in ({}, {"update_overhead": 0.25}))
+    plain, made = (loop("fp32.32", "tiles", steps_per_call=3, **more) for more in ({}, {"update_overhead": 0.25}))
     bare, given = plain.profile, made.profile
     assert bare is not None and given is not None and given.call is not None  # noqa: PT018
     assert (given.cycles, given.seconds) == (bare.cycles, bare.seconds)
