@@ -157,8 +157,9 @@ def plan(
     sums: dict[int, SumPlan | ConvPlan] = {}
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
-        # A maximum is the same in every order: a stated one would only make digests differ.
-        order = Accumulation() if number in maxima else given_order(equation, orders) or Accumulation()
+        # A maximum is the same in every order: a stated one would only make digests differ, and a sum's is cheap.
+        given = _by_rule(OrderRule.of(target), equation) if number in maxima else given_order(equation, orders)
+        order = given or Accumulation()
         order = order_of(equation, order)
         place, room = (placements or {}).get(number), _room(target, free[number] - spare, share)
         if equation.op in CONVOLUTIONS:

@@ -39,11 +39,13 @@ class Chains(NamedTuple):
         codelet: makes the chains of a block.
         operands: by field name the tensor, the letters of its axes, and those of the field's own axes.
         params: further parameters of the codelet, and its static values.
+        stages: the codelet that makes one of several parts.
     """
 
     codelet: type[Codelet]
     operands: Mapping[str, tuple[Tensor, str, str]]
     params: Mapping[str, Any]
+    stages: type[SumParts] = SumParts
 
 
 def contract(
@@ -284,7 +286,7 @@ class _Builder(NamedTuple):
         runs = cut.slot + np.arange(cut.together)[:, None, None]
         at = stage.tile(runs, share.first + np.arange(share.count))
         tiles = block_tiles(self.grid, at, 0, (cut.column.first + np.arange(cut.column.runs))[:, None])
-        self.graph.add_vertices(compute_set, SumParts, tiles, fields, params, self.operation)
+        self.graph.add_vertices(compute_set, self.chains.stages, tiles, fields, params, self.operation)
 
     def _sum(self, compute_set: ComputeSet, stage: _Stage, row: Segment, column: Segment) -> None:
         """Adds the vertices that sum one run of parts over the blocks of one pair of segments."""
@@ -308,7 +310,7 @@ class _Builder(NamedTuple):
                     "stochastic": self.stochastic,
                 }
                 tiles = self._share_tiles(row, column, share, batch)
-                self.graph.add_vertices(compute_set, SumParts, tiles, fields, params, self.operation)
+                self.graph.add_vertices(compute_set, self.chains.stages, tiles, fields, params, self.operation)
 
     def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> GroupCuts:
         """The cuts of vertices that each have a share of the rows of a block."""

@@ -190,3 +190,11 @@ class SumParts(_Summing):
         """Cycles of each vertex."""
         terms, m, n = self.parts.shape[-3:]
         return int(np.asarray(stage_cycles(target, terms, np.asarray(m * n), self.parts.itemsize)))
+
+
+class MaxParts(SumParts):
+    """The largest of parts (P, m, n) instead of their sum; NaN if one is NaN."""
+
+    def prepare(self) -> None:
+        """Nothing is rounded, and no bits are drawn."""
+        self._kernel = tile.reduce_max(np.moveaxis(self.parts, -3, -2), self.out)

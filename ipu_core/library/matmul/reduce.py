@@ -4,7 +4,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.matmul.build import Chains, contract
-from ipu_core.library.matmul.chains import MaxChains, ReduceChains
+from ipu_core.library.matmul.chains import MaxChains, MaxParts, ReduceChains, SumParts
 from ipu_core.placement.matmul import SumPlan
 
 
@@ -26,7 +26,7 @@ def reduce(
         x: three axes.
         out: mapped, outer * inner elements in C order.
         plan: from `plan_sum`, for these sizes.
-        maximum: the largest instead of the sum; the plan must have one part.
+        maximum: the largest instead of the sum, exact in any order.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.
         name: for profiles.
@@ -42,7 +42,9 @@ def reduce(
         raise ValueError(f"{x.shape} is not the plan's sum:\n{plan.words()}")
     # a maximum never rounds: as a stochastic vertex it would ask for a key
     codelet, params = (MaxChains, {}) if maximum else (ReduceChains, {"stochastic": stochastic})
-    chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, params)
+    stages = MaxParts if maximum else SumParts
+    chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, params, stages)
     result = out.reshape(1, p.m, p.n)
     name = name or ("maximum" if maximum else "sum")
-    return contract(graph, chains, result, plan, stochastic=stochastic, operation=operation, name=name)
+    rounds = stochastic and not maximum
+    return contract(graph, chains, result, plan, stochastic=rounds, operation=operation, name=name)

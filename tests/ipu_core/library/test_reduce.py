@@ -102,6 +102,23 @@ def check(size: tuple[int, int, int], order: Accumulation, plan: SumPlan, rng: r
     assert passing <= plan.memory + 64, plan.words()  # each array on a tile is padded to a whole word
 
 
+@pytest.mark.parametrize("rows, splits", [(1, 7), (1, 40), (3, 5), (1, 1)])
+def test_a_maximum_of_parts_is_that_of_all_and_nan_wins(rows: int, splits: int) -> None:
+    target = Target("gc200", tiles=48)
+    graph, size = Graph(target), (rows, 400, 3)
+    x = add_array(graph, "float16", size, temporary=False)
+    out = add_array(graph, "float16", (rows, 3), temporary=False)
+    order = Accumulation(group=1, splits=splits, accumulate="float16", out="float16")
+    plan = plan_reduction(target, *size, accumulation=order, placement=Placement(parts=min(splits, 16)))
+    engine = Engine(graph, Sequence(*reduce(graph, x, out, plan, maximum=True, stochastic=True, operation=4)))
+    values = np.random.default_rng(0).normal(size=size).astype(np.float16)
+    values[0, 399, 1] = np.nan
+    engine.write(x, values)
+    engine.run()
+    np.testing.assert_array_equal(engine.read(out), values.max(1))
+    assert engine.profile().compute_cycles == plan.compute_cycles
+
+
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_maximum_is_exact_and_nan_wins(stochastic: bool) -> None:
     """And asks for no key, however a step rounds."""
