@@ -59,7 +59,7 @@ TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing 
 USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
 }  # fmt: skip
-OF_WORKLOADS = ("stage", "micro_batch")
+OF_WORKLOADS = ("stage", "micro_batch", "update_overhead")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -244,6 +244,10 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--micro-batch", type=typed.count, metavar="ROWS", help="of a workload (default: as published)"
     )
+    profile.add_argument(
+        "--update-overhead", type=float, metavar="SECONDS",
+        help="of a workload: of an update, beside the account (default: what was fitted to the run; 0: none)",
+    )  # fmt: skip
     profile.add_argument("--json", action="store_true", help="all of it as JSON, of a workload under fixed names")
     # `profile` has no such options, and `_settings` reads them for every command
     profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
@@ -506,7 +510,8 @@ def _profile(given: argparse.Namespace) -> int:
         workloads.command.profile(
             given.name, given.stage, micro_batch=given.micro_batch, micro_batches=given.micro_batches,
             target=given.target, precision=given.precision,
-            recompute=None if again is None else "layers" if again else "none", as_json=given.json, folder=given.out,
+            recompute=None if again is None else "layers" if again else "none",
+            update_overhead=given.update_overhead, as_json=given.json, folder=given.out,
         )  # fmt: skip
         return 0
     precision = parse_one_precision(given.precision)

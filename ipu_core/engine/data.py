@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOTALS = (
     "program", "runs", "measured", "cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "microseconds",
     "exchanged", "flops", "memory_bytes", "from_host", "to_host", "loaded", "stored", "streaming_cycles",
-    "hidden_cycles", "tiles_cycles", "overlap_bound",
+    "hidden_cycles", "tiles_cycles", "overlap_bound", "update_overhead", "seconds_per_update",
 )  # fmt: skip
 
 

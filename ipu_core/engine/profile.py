@@ -139,6 +139,7 @@ class Profile:
         runs: how many runs of another program this one is: more than 1 for a call of several training steps.
         call: of a run that is made several at a time, the account of them all; None: each is made alone.
         works: what the equations compute of which the program was made, by name; nothing where nobody said.
+        update_overhead: seconds of an update that are given (`Execution(update_overhead=)`), in no cycles.
     """
 
     target: Target
@@ -150,6 +151,7 @@ class Profile:
     runs: int = 1
     call: "Profile | None" = None
     works: Works = field(default_factory=dict)
+    update_overhead: float = 0.0
 
     @property
     def cycles(self) -> int:
@@ -182,6 +184,11 @@ class Profile:
     def seconds(self) -> float:
         """Modelled time of one run."""
         return self.target.seconds(self.cycles)
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Modelled time of the updates of one run, and what is given beside it for each of them."""
+        return self.seconds + self.runs * self.update_overhead
 
     @property
     def microseconds(self) -> float:

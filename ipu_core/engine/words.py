@@ -103,12 +103,18 @@ def call_facts(profile: Profile, of: str = "runs") -> dict[str, str]:
 
 
 def host_facts(profile: Profile) -> dict[str, str]:
-    """What a run moves from and to the host, and at which rate, in words by name; nothing where it moves nothing."""
+    """What a run moves from and to the host, and what is given of it beside the account, in words by name."""
+    facts = {}
+    if profile.update_overhead:
+        facts["update overhead"] = (
+            f"{profile.update_overhead:g} s of an update, given and in no cycles: with it "
+            f"{profile.seconds_per_update:,.4g} s"
+        )
     steps = [step for step in profile.steps if step.kind == "stream" and step.count]
     if not steps:
-        return {}
+        return facts
     time = profile.target.seconds(sum(step.cycles for step in steps)) * 1e6
-    return {
+    return facts | {
         "host": f"{profile.from_host:,} bytes from it and {profile.to_host:,} to it, {time:,.2f} us at "
         f"{profile.target.host_rate}, sync included"
     }

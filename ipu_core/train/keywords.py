@@ -72,6 +72,7 @@ class ExecutionOptions(_Machine, total=False):
     parallel: bool
     recompute: bool | float | str | Sequence[str]
     steps_per_call: int
+    update_overhead: float | None
 
 
 class PredictionOptions(ArithmeticOptions, _Machine, total=False):

@@ -11,6 +11,7 @@ Both values are frozen, hashable and printed in words; `replace` of dataclasses 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, TypeVar, Unpack
@@ -45,7 +46,7 @@ from ipu_core.train.keywords import (
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
 from lowprec import FloatFormat
-from lowprec.checks import iterable, shown, truth
+from lowprec.checks import iterable, number, shown, truth
 from lowprec.values.accumulation import Adder
 
 Bits = TypeVar("Bits", bound="Arithmetic")
@@ -252,6 +253,9 @@ class Execution:
         steps_per_call: Steps that `TrainLoop.run` does in one call of the machine, without the host, where so many are
             left; callbacks are called after each call, with its last loss. The profile is that of one step, and its
             `call` that of so many.
+        update_overhead: Seconds of an update that a machine took and this account does not explain, such as a constant
+            fitted to a run's log. It stands in the profile under that name and in `Profile.seconds_per_update`, in no
+            cycles. None: a published workload's own, else none.
 
     Raises:
         ValueError, TypeError: a field out of range or of another kind, or an unknown name.
@@ -265,6 +269,7 @@ class Execution:
     parallel: bool = True
     recompute: Recompute = False
     steps_per_call: int = 1
+    update_overhead: float | None = None
 
     def __init__(self, **options: Unpack[ExecutionOptions]) -> None:
         _fill(self, options)
@@ -287,6 +292,7 @@ class Execution:
             parallel=truth("parallel", self.parallel),
             recompute=check_recompute(self.recompute),
             steps_per_call=check_integer("steps_per_call", self.steps_per_call, least=1),
+            update_overhead=_checked_overhead(self.update_overhead),
         )
 
     def record(self) -> dict[str, Any]:
@@ -309,10 +315,20 @@ class Execution:
             "parallel": "sums of unlike sizes one after another",
             "recompute": _recomputed(self.recompute),
             "steps_per_call": f"{self.steps_per_call} steps a call",
+            "update_overhead": f"{self.update_overhead} s of an update beside the account",
         }
         chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
         first = f"tiles of {chip}" if self.engine == "tiles" else f"direct engine, for {chip}"
         return "; ".join([first, *_unusual(self, told)])
+
+
+def _checked_overhead(seconds: float | None) -> float | None:
+    """Seconds of an update, none or more."""
+    if seconds is None:
+        return None
+    if not 0 <= (given := number("update_overhead", seconds)) < math.inf:
+        raise ValueError(f"update_overhead must be seconds, 0 or more and finite, not {seconds!r}")
+    return float(given)
 
 
 # Behind the classes, whose fields have the defaults that the signatures show.

@@ -168,7 +168,12 @@ class Stepper:
         count, calls = self.steps.step, self.prepared.planned.execution.steps_per_call
         # A skipped step takes other cycles, so the account has to be told which were.
         renewed = [not self.steps.skips(step) for step in range(max(0, count - calls), count)]
-        return bill.profile(renewed[-1] if renewed else None, sum(renewed) if len(renewed) == calls else None)
+        made = bill.profile(renewed[-1] if renewed else None, sum(renewed) if len(renewed) == calls else None)
+        given = self.prepared.planned.execution.update_overhead
+        if not given:
+            return made
+        call = None if made.call is None else replace(made.call, update_overhead=given)
+        return replace(made, update_overhead=given, call=call)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stepper, (self.prepared, self.state, self.watching, self.cause)

@@ -25,8 +25,8 @@ FILES = ("profile.json", "profile.html", "trace.json")
 
 def profile(
     name: str, stage: int | None = None, *, micro_batch: int | None = None, micro_batches: int | None = None,
-    target: str | None = None, precision: str | None = None, recompute: str | None = None, as_json: bool = False,
-    folder: Path | None = None,
+    target: str | None = None, precision: str | None = None, recompute: str | None = None,
+    update_overhead: float | None = None, as_json: bool = False, folder: Path | None = None,
 ) -> None:  # fmt: skip
     """Prints the account of a workload's stage beside what was measured.
 
@@ -38,6 +38,7 @@ def profile(
         target: the chip.
         precision: its name.
         recompute: "layers" or "none".
+        update_overhead: seconds of an update beside the account.
         as_json: as one JSON object with fixed names.
         folder: where to write profile.json, profile.html and trace.json; None: nowhere.
 
@@ -47,7 +48,10 @@ def profile(
     if folder is not None:
         check_writable(folder, FILES)
     meant = workload(name, micro_batch=micro_batch, target=target)
-    made = account(meant, stage, precision=precision, micro_batches=micro_batches, recompute=recompute)
+    made = account(
+        meant, stage, precision=precision, micro_batches=micro_batches, recompute=recompute,
+        update_overhead=update_overhead,
+    )  # fmt: skip
     print(json.dumps(made.to_json()) if as_json else words(made))
     if folder is not None:
         title = f"{made.workload.title}, {made.stage.name}, {made.target.name}"
@@ -112,8 +116,8 @@ def _times(made: StageAccount) -> Table:
     rows += [("update", made.cycles_of_update)] if work.optimizer is not None else []
     rows += [("host, of an update", made.cycles_of_host)]
     cells = [(name, f"{cycles:,}", f"{1e3 * target.seconds(cycles):,.3f}") for name, cycles in rows]
-    if work.update_overhead:
-        cells.append(("fitted to the run, an update", "", f"{1e3 * work.update_overhead:,.3f}"))
+    if made.update_overhead:
+        cells.append((f"{made.overhead_words}, an update", "", f"{1e3 * made.update_overhead:,.3f}"))
     whole = f"an update: {rounds:,} micro-batches' time and the rest" if work.pipeline > 1 else "an update"
     cells.append((whole, "", f"{1e3 * made.seconds_per_update:,.3f}"))
     title = f"{made.samples_per_second:,.1f} samples a second of one replica"

@@ -113,6 +113,19 @@ class StageAccount:
         return bool(roles) and all(role in ("optimizer", "update") for role in roles)
 
     @property
+    def update_overhead(self) -> float:
+        """Seconds of an update that no model here explains: those that were given, else fitted to the run."""
+        given = self.execution.update_overhead
+        return self.workload.update_overhead if given is None else given
+
+    @property
+    def overhead_words(self) -> str:
+        """Whose they are."""
+        if self.execution.update_overhead is not None:
+            return "given"
+        return "fitted to the run" if self.workload.update_overhead else "none"
+
+    @property
     def seconds_per_micro_batch(self) -> float:
         """Seconds of a micro-batch."""
         return self.target.seconds(self.cycles_per_micro_batch)
@@ -131,7 +144,7 @@ class StageAccount:
         rounds = micro_batches + work.pipeline - 1
         host = self.cycles_of_host * micro_batches / work.micro_batches
         tiles = rounds * self.cycles_per_micro_batch + self.cycles_of_update + host
-        return self.target.seconds(tiles) + work.update_overhead
+        return self.target.seconds(tiles) + self.update_overhead
 
     @property
     def samples_per_second(self) -> float:
@@ -206,7 +219,8 @@ class StageAccount:
             "cycles_of_links": self.cycles_of_links,
             "seconds_per_micro_batch": self.seconds_per_micro_batch,
             "seconds_per_update": self.seconds_per_update,
-            "update_overhead": self.workload.update_overhead,
+            "update_overhead": self.update_overhead,
+            "update_overhead_from": self.overhead_words,
             "samples_per_second": self.samples_per_second,
             "joules_per_sample": list(self.joules_per_sample),
             "power": list(self.target.power),
@@ -242,6 +256,7 @@ def account(
     precision: Precision | str | None = None,
     micro_batches: int | None = None,
     recompute: str | None = None,
+    update_overhead: float | None = None,
     allow_out_of_memory: bool = True,
 ) -> StageAccount:
     """The account of a stage, from shapes alone; what is None is as published.
@@ -253,6 +268,7 @@ def account(
         precision: of all of it.
         micro_batches: of an update.
         recompute: "layers" or "none".
+        update_overhead: seconds of an update that no model here explains, see `Execution`; None: the workload's.
         allow_out_of_memory: account what does not fit too.
 
     Raises:
@@ -266,9 +282,12 @@ def account(
     changes["precision"] = precision.name or precision.words() if isinstance(precision, Precision) else precision
     if micro_batches is not None:
         integer("micro_batches", micro_batches, 1)
-    if workload.optimizer is None and (micro_batches is not None or recompute is not None):
-        what = "micro_batches are of updates" if micro_batches is not None else "recomputation is for gradients"
-        raise ValueError(f"{workload.name} is not trained: {what}")
+    of_training = {
+        "micro_batches are of updates": micro_batches, "recomputation is for gradients": recompute,
+        "update_overhead is of updates": update_overhead,
+    }  # fmt: skip
+    if workload.optimizer is None and (said := [what for what, value in of_training.items() if value is not None]):
+        raise ValueError(f"{workload.name} is not trained: {said[0]}")
     workload = workload.changed(**{name: value for name, value in changes.items() if value is not None})
     chip = target if isinstance(target, Target) else Target(workload.target)
     meant = Precision.parse(precision if isinstance(precision, Precision) else workload.precision)
@@ -283,14 +302,15 @@ def account(
         optimizer=workload.optimizer or Sgd(1.0), precision=meant, micro_batches=count, family=chip.family,
         adder=chip.adder,
     )  # fmt: skip
-    execution = Execution(target=chip, recompute=workload.lean_norms)
+    execution = Execution(target=chip, recompute=workload.lean_norms, update_overhead=update_overhead)
     planned = planned_step(ideal, training, execution, allow_out_of_memory=allow_out_of_memory)
     made = bills.bill(
         planned.block, chip, planned.accumulations, training.control, share=True, parallel=not allow_out_of_memory,
         allow_out_of_memory=allow_out_of_memory,
     )  # fmt: skip
     names = {equation.name: (equation.role, equation.op) for equation in equations_of(planned.block)}
-    profile = made.profile(None)
+    overhead = workload.update_overhead if update_overhead is None else update_overhead
+    profile = replace(made.profile(None), update_overhead=overhead)
     counts = {name: number // count for name, number in counted(planned.block).items()}
     took = time.perf_counter() - began
     return StageAccount(workload, chosen, chip, profile, names, passed, took, counts, training, execution)

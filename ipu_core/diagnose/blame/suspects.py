@@ -103,7 +103,10 @@ class Suspects:
         _, inputs, key = min(self._seen.given, key=lambda given: abs(given[0] - early))
         fresh = [number for number in ranked[:count] if number not in self._known]
         self._known |= influences(self._loop, inputs, key, fresh)
-        best = sorted(ranked[:count], key=lambda number: -self._known[number])
+        # Operands come in their formats: what saturated there is seen behind an equation that loses nothing itself.
+        own = {number: self._seen.errors[number].early[1].badness for number in ranked[:count]}
+        least = NEGLIGIBLE * max(own.values())
+        best = sorted(ranked[:count], key=lambda number: (own[number] < least, -self._known[number]))
         return best if self._known[best[0]] >= NOTHING else ranked
 
     def alone(self, switch: CauseSwitch, number: int) -> CauseSwitch:

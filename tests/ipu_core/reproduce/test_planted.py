@@ -77,9 +77,6 @@ def silent(words: str) -> None:
     pass
 
 
-# Sums
-
-
 @functools.cache
 def of_sums(fault: str = "") -> Findings:
     with pytest.MonkeyPatch.context() as patch:
@@ -93,9 +90,6 @@ def of_sums(fault: str = "") -> Findings:
         return sums.judged(sums.measure((0,), 0.5, silent), sums.REPEATS)
 
 
-# Tensor cores
-
-
 @functools.cache
 def of_tensor_cores(places: int = tensor_cores.BITS, promoted: int = tensor_cores.PROMOTED, size: int = 32) -> Findings:
     with pytest.MonkeyPatch.context() as patch:
@@ -107,9 +101,6 @@ def of_tensor_cores(places: int = tensor_cores.BITS, promoted: int = tensor_core
 
         patch.setattr(tensor_cores, "order", order)
         return tensor_cores.judged(tensor_cores.measure((0,), silent, size))
-
-
-# Accumulators
 
 
 @functools.cache
@@ -141,9 +132,6 @@ def with_other(attribute: str, value: Any) -> Findings:
         return of_accumulators()
 
 
-# Gradients in 8 bits, weights in 16, stashes: rows of several figures
-
-
 def of_fp8(found: Mapping[str, Any]) -> Findings:
     return fp8.judged({row: [fp8.Fp8Result(*each) for each in runs] for row, runs in found.items()})
 
@@ -154,8 +142,6 @@ def of_weights(found: Mapping[str, Any]) -> Findings:
 
 KEPT = dict.fromkeys(stashed.STASHES, stashed.Kept(0.01, 0.0, 0.02))
 
-
-# Packing and graphs
 
 SAME = packed.Equality(8.6e-16, 2.3e-3, 2.6e-3)
 SPEEDS = dict(zip(packed.PUBLISHED, ((1.547, 1.543), (1.724, 1.716), (1.665, 1.658)), strict=True))
@@ -176,9 +162,6 @@ def of_graphs(added: Any = ADDED, equality: float = 1.4e-15, filled: Any = FILLE
     return graph_nets.judged(found, added, equality, filled)
 
 
-# Reversible layers
-
-
 def of_reversible(memory: str = "reversible", apart: str = "float32", right: str = "float32") -> Findings:
     """Of live bytes, gradients and shares right as they came out, or of another layer's or precision's."""
     live = {"stored": (4_708_304, 11_098_064), "reversible": (3_777_532, 3_826_684)}
@@ -196,9 +179,6 @@ def of_reversible(memory: str = "reversible", apart: str = "float32", right: str
             ends = shares[right if layer == "reversible" else "float32"]
             found.trained[name, layer] = [reversible.ReversibleTraining([0.5], each) for each in ends]
     return reversible.judged(found)
-
-
-# Sampling
 
 
 def chains(centres: Any, deviations: Any, accept: float) -> list[Chains]:
@@ -233,9 +213,6 @@ def _sampled(answer: Any, deviations: Any, rest: Mapping[str, float], changed: M
         {p: [off, 1.1 * off, 0.9 * off] for p, off in rest.items()},
         (changed.get("unrolled", 291), 291),
     )
-
-
-# Small batches
 
 
 def of_batches(rates: int = 2, best: int = 4, floor: float = 20.0) -> Findings:

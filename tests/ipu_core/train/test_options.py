@@ -62,6 +62,7 @@ ELSEWHERE: dict[str, tuple[Any, str]] = {
     "parallel": (False, "sums of unlike sizes one after another"),
     "recompute": (0.5, "recomputation down to 0.5 of the peak"),
     "steps_per_call": (3, "3 steps a call"),
+    "update_overhead": (0.18, "0.18 s of an update beside the account"),
 }
 OLDER = {"order"}  # of which there is one version yet
 
@@ -236,6 +237,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "neither order": (lambda: Execution(reorder=1), TypeError, "reorder must be True or False"),  # type: ignore[arg-type]
     "no paths": (lambda: Execution(parallel="no"), TypeError, "parallel must be True or False"),  # type: ignore[arg-type]
     "no share": (lambda: Execution(recompute=1.5), ValueError, "recompute must be"),
+    "less than none": (lambda: Execution(update_overhead=-1.0), ValueError, "seconds, 0 or more and finite, not -1.0"),
+    "no time of all": (lambda: Execution(update_overhead="0.1"), TypeError, "update_overhead must be a number"),  # type: ignore[arg-type]
     "no steps": (lambda: Execution(steps_per_call=0), ValueError, "steps_per_call must be an integer of at least 1"),
     "tiles that draw without tiles": (
         lambda: options_of(**SAID, random="hardware", engine="direct"), ValueError, "engine 'direct' knows nothing"),

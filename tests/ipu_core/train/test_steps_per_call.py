@@ -279,3 +279,18 @@ def test_an_interrupt_between_the_steps_of_a_call_leaves_nothing_of_them(
             made.run(lambda step: spoilt(step, at=5), 4)
     assert (made.step, made.skipped, made.not_finite) == (4, (), None)
     assert bits(made) == before
+
+
+def test_what_is_given_beside_the_account_counts_once_for_every_update() -> None:
+    """It is in the profile's words, data and seconds, of a call for each of its steps, and in no cycles."""
+    plain, made = (loop("fp32.32", "tiles", steps_per_call=3, **more) for more in ({}, {"update_overhead": 0.25}))
+    bare, given = plain.profile, made.profile
+    assert bare is not None and given is not None and given.call is not None  # noqa: PT018
+    assert (given.cycles, given.seconds) == (bare.cycles, bare.seconds)
+    assert given.seconds_per_update == given.seconds + 0.25
+    assert given.call.seconds_per_update == given.call.seconds + 0.75
+    data = given.to_json()
+    assert (data["update_overhead"], data["call"]["seconds_per_update"]) == (0.25, given.call.seconds_per_update)
+    assert "update overhead: 0.25 s of an update, given and in no cycles" in str(given)
+    assert "update overhead" not in str(bare)
+    assert bare.to_json()["seconds_per_update"] == bare.seconds

@@ -168,6 +168,9 @@ def test_accounts_beside_what_was_measured(name: str, stage: int | None, least: 
             + made.cycles_of_update + made.cycles_of_host
         ) + made.workload.update_overhead
     )  # fmt: skip
+    own = made.workload.update_overhead
+    assert (data["update_overhead"], data["update_overhead_from"]) == (own, "fitted to the run" if own else "none")
+    assert made.profile.seconds_per_update == made.profile.seconds + own
     energy = made.modelled_energy
     assert sum(part for _, part in energy.parts) == energy.picojoules
     if name == "bert-large":  # MLPerf's 144 sequences a second and chip at 312.5 W are 2.17 J
@@ -235,6 +238,8 @@ def test_settings_are_checked() -> None:
         workloads.account(workloads.wavenet(), micro_batches=4)
     with pytest.raises(ValueError, match="wavenet is not trained: recomputation is for gradients"):
         workloads.account(workloads.wavenet(), recompute="layers")
+    with pytest.raises(ValueError, match="wavenet is not trained: update_overhead is of updates"):
+        workloads.account(workloads.wavenet(), update_overhead=0.0)
     with pytest.raises(UnsupportedByTarget, match="c600 has no links, and gpt2 is a pipeline of 4 chips"):
         workloads.account(workloads.gpt2(), target="c600")
     for make in (workloads.wavenet, workloads.lstm_deepbench, workloads.bert_base, workloads.gpt2, workloads.resnet50):
