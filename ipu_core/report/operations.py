@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.engine.work import label_of
-from lowprec.checks import integer
+from lowprec.checks import expect, integer
 
 Names = Mapping[str, tuple[str, str]]
 """The role and the operation by label: a step's whole name, or what it begins with, up to a colon."""
@@ -41,6 +41,7 @@ def by_operation(profile: Profile, names: Names | None = None) -> list[Operation
         names: of its steps; those without one count by their kind, such as copy. The longest label that fits counts.
             None: what the profile knows of its equations.
     """
+    expect(Profile, profile=profile)
     found = names_of(profile) if names is None else names
     return summed(profile, [key_of(step, found) for step in profile.steps])
 
@@ -60,6 +61,7 @@ def by_layer(profile: Profile, depth: int | None = None) -> list[Operation]:
         profile: of a Block's step; one that knows no equations has no layers.
         depth: how many names of the dotted one count, as 1 for "blocks"; None: all.
     """
+    expect(Profile, profile=profile)
     if depth is not None and integer("depth", depth) < 1:
         raise ValueError(f"depth must be at least 1, not {depth}")
     keys = []

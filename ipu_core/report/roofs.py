@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.report.operations import Names, key_of, names_of
+from lowprec.checks import expect
 
 
 class Roof(NamedTuple):
@@ -92,6 +93,7 @@ def roofline(profile: Profile, names: Names | None = None) -> list[Roof]:
         profile: of a Block's step; one that knows no equations has no arithmetic.
         names: as of `by_operation`, which has the same operations.
     """
+    expect(Profile, profile=profile)
     found = names_of(profile) if names is None else names
     members: dict[tuple[str, str], list[int]] = {}
     for number, step in enumerate(profile.steps):
@@ -102,6 +104,7 @@ def roofline(profile: Profile, names: Names | None = None) -> list[Roof]:
 
 def roofs_of_steps(profile: Profile) -> list[Roof]:
     """Every step against the target's peaks, in the profile's order, with what its equations count there."""
+    expect(Profile, profile=profile)
     return [_roof(profile, (step.name, step.name), [number]) for number, step in enumerate(profile.steps)]
 
 

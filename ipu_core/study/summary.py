@@ -18,6 +18,7 @@ OWN = frozenset(MACHINE) | {
 }  # fmt: skip
 """What a result says beside its measures."""
 PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
+ALL_LOST = 0.999  # of the updates, from which on nothing is learned
 MUCH = 0.01  # of the weights, from which on their format's largest number is said beside the loss
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
 
@@ -38,7 +39,7 @@ class Summary(NamedTuple):
         not_finite: A seed and the step of its first infinite or NaN loss, for each that had one.
         skipped: A seed and how many of its steps the loss scale skipped, for each that skipped some.
         untrained: Seeds of which it skipped every step.
-        diverged: Seeds whose final loss is above the mean of as many first ones.
+        diverged: Seeds whose loss rose, see `has_diverged`.
         saturated: Share of the weights that are the largest number of their format at the end.
         lost_updates: Of the weight updates that were not zero, the share that left the weight as it was; of seeds
             whose losses stay finite, as the next.
@@ -70,10 +71,18 @@ def final_loss(losses: Sequence[float]) -> float:
 
 
 def has_diverged(losses: Sequence[float]) -> bool:
-    """Whether the final loss is above the mean of as many first ones; of losses that are not finite that is said."""
-    count = max(1, len(losses) // TAIL)
-    first, last = float(np.mean(losses[:count])), final_loss(losses)
-    return len(losses) >= TAIL and math.isfinite(first) and math.isfinite(last) and last > first
+    """Whether the loss rose, from the first quarter of the steps to the last, by more than batches differ by chance.
+
+    By three standard errors of the two means. Of losses that are not finite that is said.
+    """
+    if len(losses) < TAIL:
+        return False
+    count = len(losses) // 4
+    first, last = np.asarray(losses[:count], np.float64), np.asarray(losses[-count:], np.float64)
+    if not (np.isfinite(first).all() and np.isfinite(last).all()):
+        return False
+    chance = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / count)
+    return float(last.mean() - first.mean()) > 3 * chance
 
 
 def spread(values: Iterable[float | None]) -> Spread:
@@ -229,6 +238,8 @@ def _but(s: Summary) -> str:
     for seeds, words in ((len(s.untrained), "no update"), (len(s.not_finite), "not finite")):
         if seeds:
             return words if seeds == s.seeds else f"{words} ({seeds} of {s.seeds})"
+    if s.lost_updates.mean >= ALL_LOST:
+        return "updates lost"
     if s.saturated.mean >= MUCH:
         return "saturated"
     return "rose" if len(s.diverged) == s.seeds else ""

@@ -39,14 +39,20 @@ def advised(trace: Trace, training: Training, execution: Execution) -> Iterator[
     try:
         yield
     except OutOfTileMemory as error:
-        raise error.with_ways(ways_out(trace, training, execution)) from error.__cause__
+        lacking = error.needed - error.available
+        raise error.with_ways(ways_out(trace, training, execution, lacking)) from error.__cause__
 
 
-def ways_out(trace: Trace, training: Training, execution: Execution) -> tuple[str, ...]:
+def ways_out(trace: Trace, training: Training, execution: Execution, lacking: int = 0) -> tuple[str, ...]:
     """What a `TrainLoop` could be given for less tile memory, in words, the most first.
 
     Each is found by making the step anew and adding up its values in the layout every array gets; what lives beside
     them, such as gathered operands and code, is left out.
+
+    Args:
+        trace: makes the step.
+        training, execution: that were refused.
+        lacking: bytes that the fullest tile lacked; what frees fewer is not said to be enough.
     """
     try:
         ideal = trace(training)
@@ -56,16 +62,23 @@ def ways_out(trace: Trace, training: Training, execution: Execution) -> tuple[st
     room = execution.target.tile_memory
     others = _otherwise(trace, ideal, training, execution)
     kinds = ("to the same bits", _elsewhere(ideal, training, execution)), ("to other bits", others)
-    told, nothing = list[str](), list[str]()
+    told, nothing, fits = list[str](), list[str](), False
+
+    def enough(size: int) -> bool:
+        return size <= room and own - size >= lacking
+
     for bits, needed in kinds:
         ways = sorted(needed, key=lambda way: way[1])
         words = [
-            f"{name} frees {own - size:,} bytes{' (its values fit then)' if size <= room else ''}"
+            f"{name} frees {own - size:,} bytes{' (its values alone fit then)' if enough(size) else ''}"
             for name, size in ways
             if own - size >= LEAST * own
         ]
         told += [f"{bits}, {', '.join(words)}"] if words else []
         nothing += [name for name, size in ways if own - size < LEAST * own]
+        fits |= any(enough(size) for _, size in ways)
+    if told and not fits:
+        told.append("none of these alone is enough: several together may be, or more tiles")
     return (*told, f"next to nothing is freed by {', '.join(nothing)}") if nothing else tuple(told)
 
 

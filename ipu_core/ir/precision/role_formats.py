@@ -127,7 +127,7 @@ class RoleFormats:
             raise ValueError(f"norms must be {' or '.join(map(repr, NORMS))}, not {self.norms!r}")
         if self.everywhere and self.norms != NORMS[0]:
             words = f"beside it norms={self.norms!r} does nothing"
-            raise ValueError(f"everywhere=True has norms in the operands' format: {words}")
+            raise ValueError(f"everywhere, which every= sets too, has all of a norm in the operands' format: {words}")
         if type(self.scaled_state) not in (int, float) or not 0 < self.scaled_state <= LARGEST_SCALE:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
         if not isinstance(self.scaling, OperandScaling | None):

@@ -123,6 +123,8 @@ def test_bad_targets_name_the_valid_ones() -> None:
         ({"tiles": "4"}, TypeError, "tiles must be an integer, not '4'"),
         ({"clock": "fast"}, TypeError, "clock must be a number, not 'fast'"),
         ({"clock": float("nan")}, ValueError, "clock must be positive, not nan"),
+        ({"reorder_cycles": 1e18}, ValueError, "reorder_cycles must be at most a million cycles of an element, not 1e"),
+        ({"reorder_cycles": 0}, ValueError, "reorder_cycles must be positive, not 0"),
         ({"exchange_bytes_per_cycle": 0}, ValueError, "exchange_bytes_per_cycle must be positive, not 0"),
         ({"sync_cycles": -1}, ValueError, "sync_cycles must be 0 or positive, not -1"),
         (

@@ -6,6 +6,7 @@ import math
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,3 +276,10 @@ def test_two_profiles_are_set_beside_each_other_by_the_longest_of_either() -> No
     assert rows[5:] == [("bytes of the fullest tile", 9, 9), ("cycles of add", 20, 60), ("cycles of dot", 50, 40),
                         ("cycles of sort", 0, 30)]  # fmt: skip
     assert [ratio(row) for row in rows[-3:]] == ["3.000", "0.800", "-"]
+
+
+@pytest.mark.parametrize("of", [report.roofline, report.roofs_of_steps, report.by_layer, report.by_operation])
+def test_no_profile_is_refused_in_words(of: Any) -> None:
+    """As the direct engine has none."""
+    with pytest.raises(TypeError, match="profile must be a Profile, not None"):
+        of(None)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core.study.rows import differences
-from ipu_core.study.summary import curve, final_loss, spread, summarise, table
+from ipu_core.study.summary import curve, final_loss, has_diverged, spread, summarise, table
 
 PRECISIONS = ["fp16.16/stochastic"]
 
@@ -115,6 +115,19 @@ def test_a_table_fits_80_columns() -> None:
 def test_a_loss_that_is_not_finite_is_said_below_the_table() -> None:
     made = table(summarise([result("a", 3, math.inf, not_finite_step=7), result("b", 0, 1.0)], ["a", "b"]), "")
     assert "a: a loss that is not finite from step 7 of seed 3" in str(made).splitlines()
+
+
+def test_batches_that_differ_by_chance_are_no_loss_that_rose() -> None:
+    """Of a thousand runs of noise nine may be called so, at three standard errors of ten steps and ten."""
+    rng = np.random.default_rng(1)
+    noise = [has_diverged(rng.normal(2.3, 0.1, 40).tolist()) for _ in range(1000)]
+    assert sum(noise) <= 9
+    assert all(has_diverged((rng.normal(2.3, 0.1, 40) + np.arange(40) / 40).tolist()) for _ in range(100))
+    assert not has_diverged([1.0] * 19)
+    lost = result("a", 0, 1.0) | {"lost_updates": 1.0, "update_kept": 0.0}
+    assert "updates lost  " in next(
+        line for line in str(table(summarise([lost], ["a"]), "")).splitlines() if line[0] == "a"
+    )
 
 
 def test_what_became_of_a_row_is_said_below_the_table() -> None:

@@ -22,7 +22,7 @@ ROWS, WIDTH, LAYERS = 64, 64, 4
 PARAMS = [nn.he_normal(number, (WIDTH, WIDTH)) for number in range(LAYERS)]
 BATCH = tuple(RNG.normal(size=(ROWS, WIDTH)).astype(np.float32) for _ in "xy")
 ROOMY, SMALL = (Target("gc200", tiles=8, tile_memory=size) for size in (638_976, 22_000))
-WAY = re.compile(r"(\w+)=(\([^)]*\)|'[^']*'|\w+) frees ([\d,]+) bytes( \(its values fit then\))?")
+WAY = re.compile(r"(\w+)=(\([^)]*\)|'[^']*'|\w+) frees ([\d,]+) bytes( \(its values alone fit then\))?")
 
 
 def loss(params: Any, batch: Any) -> Any:

@@ -13,7 +13,7 @@ from ipu_core import Block, nn, trace, unit_scale, value_and_grad
 from ipu_core.ir.block import Equation, Literal, Var
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import flatten, map_leaves
-from ipu_core.ir.run.evaluate import _exact, as_exact, run
+from ipu_core.ir.run.evaluate import as_exact, exact_result, run
 from ipu_core.study.models import cnn, lm, mlp
 from ipu_core.study.models.size import Size
 from lowprec import Key
@@ -109,7 +109,7 @@ def scales(block: Block, inputs: list[Any], parameters: int) -> list[Scale]:
     values: dict[int, Any] = {}
 
     def rule(equation: Equation, operands: list[Any], number: int) -> Any:
-        values[equation.number] = _exact(equation, operands, Key(1))
+        values[equation.number] = exact_result(equation, operands, Key(1))
         return values[equation.number]
 
     run(block, inputs, lambda x, _: as_exact(x), rule)

@@ -19,7 +19,7 @@ from ipu_core.ir.passes.autodiff import differentiate
 from ipu_core.ir.passes.cotangents import needed_values
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.pytree import LEAF, PyTree, flatten
-from ipu_core.ir.run.evaluate import _exact, as_exact, run
+from ipu_core.ir.run.evaluate import as_exact, exact_result, run
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.traced import TracedArray
 from ipu_core.ir.trace.values import lift
@@ -85,7 +85,7 @@ def sizes(loss: Callable[..., Any], params: Any, *others: Any, key: int = 1, **r
     probed, probes = _probed(block, values)
     zeros = [np.zeros(var.type.shape) for var in probes]
     found = iter(run(differentiate(probed, has_aux=True), [*inputs[:count], *zeros, *inputs[count:]],
-                     lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, Key(key))))  # fmt: skip
+                     lambda x, _: as_exact(x), lambda e, x, n: exact_result(e, x, Key(key))))  # fmt: skip
     next(found)
     own = [_rms(next(found)) for _ in range(count)]
     back = {value: _rms(next(found)) for value in dict.fromkeys(values)}
