@@ -143,7 +143,8 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
 
 
 WORDS = {
-    "traced step": "another traced step: another loss, optimizer, shape, order of sums or setting of the loop",
+    "traced step": "another traced step: another loss, optimizer, shape, order of sums (one of rule 1, before this "
+    "version, goes on with order='1') or setting of the loop",
     "constants": "other constants: numbers or arrays that the loss or the optimizer holds",
 }
 """In words, what differs where these hashes do."""
