@@ -80,6 +80,7 @@ def item_bytes(fmt: FormatLike) -> int:
     return known.dtype.itemsize
 
 
-def stage_cycles(target: Target, terms: int, results: Ints, size: int) -> Ints:
-    """Cycles of one vertex of a summing stage; one term is a conversion."""
-    return cost.cast(target, results, size) if terms == 1 else cost.reduce(target, terms, results, size)
+def stage_cycles(target: Target, terms: Any, results: Any, size: int) -> Ints:
+    """Cycles of one vertex of a summing stage, numbers or arrays of them; one term is a conversion."""
+    one = np.asarray(terms) == 1
+    return np.where(one, cost.cast(target, results, size), cost.reduce(target, terms, results, size))

@@ -22,9 +22,9 @@ these are one part. Else a sum over the first axes of at least 8,192 terms has p
 is 8 at least: each tile adds up what it has, and only partial sums move. All others are rule 1's: their terms are
 moved to fewer tiles.
 
-No cost, memory or clock enters: a chip's figures choose where a sum lies, never what it is. The numbers 2, 1/2, 4,096,
-48, 64, 80, 100, 128 and 256 come from searches by modelled cycles for the sums of transformers, perceptrons and
-convolutional nets of many sizes on both families; such a search for every sum would save a few percent of its cycles.
+No cost, memory or clock of a `Target` enters: its figures choose where a sum lies, never what it is. The numbers 2,
+1/2, 4,096, 48, 64, 80, 100, 128 and 256 come from searches by modelled cycles for the sums of transformers, perceptrons
+and convolutional nets of many sizes on both families; such a search for every sum would save a few percent of cycles.
 
 A new rule gets a new number, and the old ones stay: runs that began under them go on.
 """
@@ -52,8 +52,9 @@ RULE: Final = RULES[-1]
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
 
+# Rule 2 asks these chips' layouts: whoever changes how arrays lie keeps the old way for it (golden orders hold it).
 _PUBLISHED: Final = {"mk1": Target("gc2"), "mk2": Target("gc200")}
-MOST_MOVED: Final = 8192
+LONG_SUM: Final = 8192  # terms, from which on partial sums of all tiles are cheaper than moving the terms to a few
 LEAST_TERMS: Final = 8  # of halves; partial sums are twice as wide: of fewer terms they are more than a quarter of them
 
 
@@ -177,7 +178,7 @@ def _terms_of_a_tile(rule: OrderRule, outer: int, terms: int, inner: int, shape:
     here = linear_layout(_PUBLISHED[rule.family], stored).chunk // inner
     if here >= terms:
         return terms
-    return here if outer == 1 and terms >= MOST_MOVED and here >= LEAST_TERMS else 0
+    return here if outer == 1 and terms >= LONG_SUM and here >= LEAST_TERMS else 0
 
 
 def convolution_order(rule: OrderRule, convolution: Convolution, *, group: int = GROUP) -> Accumulation:

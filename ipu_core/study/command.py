@@ -218,14 +218,14 @@ def demo(steps: int = 4000) -> int:
     """
     print(f"A weight of {WEIGHT} in float16 receives an update of {UPDATE}:\n")
     print(explained(WEIGHT + UPDATE, "float16"))
-    print("\nThe same on real images: a perceptron on scikit-learn's digits, small updates, two seeds.\n")
+    print("\nThe same on real images: a perceptron on scikit-learn's digits, small updates, three seeds.\n")
     settings = Settings(layers=(64, 96, 10), steps=steps, lr=0.003)
     task = dataset.digits()
     problem = mlp.problem(settings, task)
     drawn = functools.lru_cache(maxsize=2)(problem.batches)  # which keeps the permutation of the epoch
     made = compare(
         problem.loss, problem.params, lambda seed, step: drawn(seed)(step),
-        ["fp32.32", "fp16.16/nearest", "fp16.16/stochastic"], optimizer=Sgd(settings.lr), steps=settings.steps, seeds=2,
+        ["fp32.32", "fp16.16/nearest", "fp16.16/stochastic"], optimizer=Sgd(settings.lr), steps=settings.steps, seeds=3,
         evaluate=problem.evaluate, engine="direct", title="digits, perceptron 64-96-10",
     )  # fmt: skip
     print(made)

@@ -115,8 +115,7 @@ class StageAccount:
     @property
     def update_overhead(self) -> float:
         """Seconds of an update that no model here explains: those that were given, else fitted to the run."""
-        given = self.execution.update_overhead
-        return self.workload.update_overhead if given is None else given
+        return self.profile.update_overhead
 
     @property
     def overhead_words(self) -> str:

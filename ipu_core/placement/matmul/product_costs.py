@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.chip import cost
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import shared_weight
-from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes
+from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
 from ipu_core.placement.layout import Stored
 from ipu_core.placement.matmul.product import Product, chain_cycles
 from ipu_core.placement.matmul.spread import stage_sizes, stages_of
@@ -251,7 +250,7 @@ def _summing(problem: PlacementProblem[Product], piece: Piece, part_tiles: Ints)
         final = stages == number + 1
         terms = np.where(final, left, np.minimum(run, left))
         runs = np.where(final, 1, ceil_div(left, terms))
-        one = np.where(terms == 1, cost.cast(target, results, size), cost.reduce(target, terms, results, size))
+        one = stage_cycles(target, terms, results, size)
         cycles = cycles + np.where(stages > number, runs * one + (number > 0) * target.sync_cycles, 0)
         left = runs
     return cycles
@@ -264,11 +263,7 @@ def _summing_spread(problem: PlacementProblem[Product], piece: Piece, part_tiles
     tiles = np.maximum(1, ceil_div(piece.parts, piece.each))
     cycles = np.zeros(np.broadcast_shapes(np.shape(tiles), np.shape(piece.columns)))
     for stage in stage_sizes(accumulation, piece.parts, tiles, piece.columns):
-        one = np.where(
-            stage.terms == 1,
-            cost.cast(target, stage.columns, size),
-            cost.reduce(target, stage.terms, stage.columns, size),
-        )
+        one = stage_cycles(target, stage.terms, stage.columns, size)
         moved = np.where(part_tiles > 1, stage.vertices * stage.terms * stage.columns * size, 0)
         phase = np.where(part_tiles > 1, _phase(target, moved), target.sync_cycles)
         cycles = cycles + np.where(stage.there, stage.vertices * one + phase, 0)

@@ -89,19 +89,10 @@ def moves(target: Target, stages: list[SpreadStage], block: int, columns: int, s
         receivers = np.broadcast_to(np.repeat(at, lengths, axis=0)[:, None, :], elements.shape)
         foreign = senders != receivers
         received, sent = (np.bincount(end[foreign], elements[foreign], stage.tiles) for end in (receivers, senders))
-        each = stage_cycles_of(target, lengths[:, None], np.diff(to), size)
+        each = stage_cycles(target, lengths[:, None], np.diff(to), size)
         cycles = np.bincount(at.ravel(), each.ravel(), stage.tiles)
         yield StageMoves(*(numbers.astype(np.int64) for numbers in (cycles, received, sent)))
         holder, borders = at, to
-
-
-def stage_cycles_of(target: Target, terms: Ints, results: Ints, size: int) -> Ints:
-    """Cycles of vertices of several lengths, one term of which is a conversion."""
-    shape = np.broadcast_shapes(np.shape(terms), np.shape(results))
-    found = np.zeros(shape, np.int64)
-    for length in np.unique(terms):
-        found = np.where(terms == length, stage_cycles(target, int(length), np.asarray(results), size), found)
-    return found
 
 
 class StageSizes(NamedTuple):
