@@ -26,11 +26,12 @@ SET_ROW = "set_row"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
-    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks"
+    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks",
+    "collective",
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or blocks of
-neighbours, which share a scale or are rotated."""
+copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, blocks of
+neighbours, which share a scale or are rotated, or what all replicas of the program make of what each of them has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +294,9 @@ OPS = {op.name: op for op in (
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
+    Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
+    Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
+    Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -326,7 +330,11 @@ GATHERS = frozenset(("gather", "take_along"))
 DOTS = _of("product")
 """Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
 
-LARGEST = frozenset(("reduce_max", "scatter_max"))
+COLLECTIVES = _of("collective")
+"""Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, the largest, or what the
+first has. Where a program runs alone all replicas have the same."""
+
+LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica"))
 """Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS

@@ -13,7 +13,7 @@ from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Optimizer
-from lowprec import Accumulation, FloatFormat
+from lowprec import Accumulation, Collective, FloatFormat
 from lowprec.values.accumulation import Adder
 
 Parameters = ParamSpec("Parameters")
@@ -44,6 +44,8 @@ class _SharedTraining(_SharedArithmetic, total=False):
     random: str | HardwareRandom
     accumulations: Mapping[int, Accumulation] | None
     stash: FloatFormat | str | None
+    replicas: int
+    collective: Collective | None
 
 
 class _Precision(TypedDict, total=False):

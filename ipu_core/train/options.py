@@ -45,7 +45,7 @@ from ipu_core.train.keywords import (
 )
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
-from lowprec import FloatFormat
+from lowprec import Collective, FloatFormat
 from lowprec.checks import iterable, number, shown, truth
 from lowprec.values.accumulation import Adder
 
@@ -117,6 +117,14 @@ class Training(Arithmetic):
             `ipu_core.placement.orders`. Their formats are the precision's to say: those given decide nothing and are
             kept as float32; `TrainLoop.accumulations` has them as they run. No tile has an aligned adder, which the
             engine "direct" takes.
+        replicas: Copies of the program, each with an equal part of the rows of a batch, and of these its own
+            micro-batches. The gradients of each are divided by their number and added by an all-reduce; every replica
+            then makes the same update. In the forward and backward pass each draws random bits of its own, after that
+            all the same; the loss is their float32 mean, ascending; a step that one of them skips is skipped by all;
+            the state of a model is the first one's. Other numbers than powers of two are possible, though no machine
+            has them.
+        collective: The order, formats and rounding of that sum, a `lowprec.Collective`; None: a ring from chip 0 in the
+            precision's `gradient_sum`, rounded as that says.
         stash: A format in which what the parts of `nn.checkpoint` read is kept for their gradients, rounded to nearest,
             where a part does not say its own; the forward pass goes on from the values as they are. None: as they are.
         precision, control, family, adder, order: As of every `Arithmetic`.
@@ -131,6 +139,8 @@ class Training(Arithmetic):
     random: str | HardwareRandom = "philox"
     accumulations: Orders | None = None
     stash: FloatFormat | None = None
+    replicas: int = 1
+    collective: Collective | None = None
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
         _fill(self, options)
@@ -147,10 +157,28 @@ class Training(Arithmetic):
             random=check_random(self.random),
             accumulations=check_orders(self.accumulations),
             stash=check_stash(self.stash),
+            replicas=check_integer("replicas", self.replicas, least=1),
         )
+        self._check_replicas()
 
     def __hash__(self) -> int:
         return hash(tuple(value for name, value in vars(self).items() if name != "optimizer"))  # which may have none
+
+    def _check_replicas(self) -> None:
+        """Refuses a collective that is none or would do nothing, and what replicas cannot have."""
+        if self.collective is not None and not isinstance(self.collective, Collective):
+            raise TypeError(f"collective must be a lowprec.Collective, not {shown(self.collective)}")
+        if self.replicas == 1:
+            if self.collective is not None:
+                raise ValueError("collective= would do nothing: one replica has nothing to add up; replicas=2 has")
+            return
+        if self.draws_on_tiles:
+            raise ValueError(
+                "random='hardware' runs every vertex of one chip, and replicas run on whole arrays: random='philox'"
+            )
+        group = None if self.collective is None else self.collective.group
+        if group is not None and self.replicas % group:
+            raise ValueError(f"collective: groups of {group} do not divide {self.replicas} replicas")
 
     @property
     def draws_on_tiles(self) -> bool:
@@ -168,8 +196,10 @@ class Training(Arithmetic):
         own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
         # Two names may stand for the same fields, and these decide every bit.
         del own["precision"]["name"]
-        if self.stash is None:
-            del own["stash"]
+        # Left out where they say nothing: what was recorded before there were any is of the same training.
+        for name, usual in (("stash", None), ("replicas", 1), ("collective", None)):
+            if own[name] == usual:
+                del own[name]
         if self.accumulations is not None:
             own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
         # esr repeats what the precision says.
@@ -203,6 +233,8 @@ class Training(Arithmetic):
             "random": "random bits of the tiles' workers" + ("" if self.random == "hardware" else f", {self.random}"),
             "control": ", ".join(name for name, on in vars(self.control).items() if on and name != "esr"),
             "accumulations": f"given orders of sums ({len(self.accumulations or ())})",
+            "replicas": f"{self.replicas} replicas",
+            "collective": "" if self.collective is None else f"gradients by {self.collective.words()}",
             "stash": "" if self.stash is None else f"stashes in {self.stash.name}",
             "family": f"orders of sums of {self.family}",
             "adder": f"{self.adder} adder",
@@ -356,6 +388,8 @@ def options_of(
             "random='hardware' draws on every tile and worker, of which the engine "
             f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
         )
+    if training.replicas > 1 and training.control.traps and execution.engine == "tiles":
+        raise ValueError("exceptions stop the vertices of one chip, and replicas run on whole arrays: engine='direct'")
     if training.draws_on_tiles and execution.recompute:
         raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
     return training, execution

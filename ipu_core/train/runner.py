@@ -17,6 +17,7 @@ from ipu_core.compile.planning import BlockPlan
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.run.execute import Executable, Observer
+from ipu_core.ir.run.replicas import executable
 from lowprec import Accumulation, Key
 
 
@@ -89,7 +90,7 @@ class Runner:
     @cached_property
     def executable(self) -> Executable:
         """The step on whole arrays. Where vertices run it is made only for observers."""
-        return Executable(self._block, self._accumulations, self._control)
+        return executable(self._block, self._accumulations, self._control)
 
     @property
     def plan(self) -> BlockPlan | None:

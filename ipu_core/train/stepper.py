@@ -307,7 +307,8 @@ def traced(loss: Loss, params: Any, batch: Any, training: Training, model_state:
     return step_block(
         loss_in_units(loss, params, precision), _optimizer_of(training), params, batch,
         micro_batches=training.micro_batches, running_mean=precision.running_mean,
-        scaled=training.loss_scale is not None, model_state=model_state,
+        scaled=training.loss_scale is not None, model_state=model_state, replicas=training.replicas,
+        collective=training.collective,
     )  # fmt: skip
 
 

@@ -86,6 +86,8 @@ class Collective:
         partial = "" if self.accumulate is None else f", partial sums {self.accumulate.name}"
         return f"{self.algorithm}{groups} from chip {self.first}, {self.wire.name}{partial}, {self.rounding.words()}"
 
+    __str__ = words
+
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine."""
         own = [str(astuple(fmt)) for fmt in (self.wire, self.partial) if formats.get(fmt.name) != fmt]

@@ -14,12 +14,14 @@ from ipu_core.chip.tile_integers import has_integers, of_integers
 from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.ir.run.collectives import collective_of
 from ipu_core.ir.run.kernels import check_classes, order_of
 from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, rounded
 from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.elementwise import float32_op
+from lowprec.sums.collectives import all_reduce
 from lowprec.sums.matmul import matmul
 from lowprec.sums.reduce import reduce_max, reduce_sum
 from lowprec.sums.scatter import scatter_add
@@ -140,6 +142,12 @@ def _top_indices(call: _Call) -> Any:
     return exact("top_indices", [call.operands[0].astype(np.float64)], call.params).astype(np.int32)
 
 
+def _all_reduce(call: _Call) -> Any:
+    x = np.asarray(call.operands[0])
+    every = np.broadcast_to(x, (int(call.params["replicas"]), *x.shape))
+    return all_reduce(every, collective_of(call.equation, call.control), key=call.key)
+
+
 def _one_hot(call: _Call) -> Any:
     check_classes(call.equation, call.operands[0])
     return np.equal(call.operands[0][..., None], np.arange(call.params["classes"])).astype(call.fmt.dtype)
@@ -156,6 +164,9 @@ DECLARED: Mapping[str, Callable[[_Call], Any]] = {
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,
+    "all_reduce": _all_reduce,
+    "all_reduce_max": lambda call: call.operands[0],
+    "first_replica": lambda call: call.operands[0],
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": lambda call: dropout_mask(call.params["rate"])(call.key, 0, np.empty(call.shape, call.fmt.dtype)),
