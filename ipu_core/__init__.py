@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ipu_core import errors, figures, nn, packing, poptorch, workloads
     from ipu_core.chip.control import FloatingPointControl
     from ipu_core.chip.hardware_random import HardwareRandom
+    from ipu_core.chip.system import System
     from ipu_core.chip.target import Target
     from ipu_core.compile.inline import add_traced
     from ipu_core.compile.lowering.lower import lower
@@ -177,6 +178,7 @@ __all__ = [
     "Sweep",
     "Switch",
     "Sync",
+    "System",
     "Target",
     "Tensor",
     "TorchModel",
@@ -275,6 +277,7 @@ _find = lazy_names(
         "study.sweep": "sweep",
         "study.swept": "Sweep",
         "study.recompute_curve": "RecomputeCurve recompute_curve",
+        "chip.system": "System",
         "chip.target": "Target",
         "train": "",
         "train.data.batches": "Epochs Samples",

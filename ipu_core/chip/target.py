@@ -90,6 +90,11 @@ _RENAMED: Final = {
     "streaming_bandwidth": "streaming_share (what its machine gives the chip) and host_port (through which it passes)",
 }
 
+_SYSTEM_OF: Final = {
+    "gc2": 'System("c2")', "gc200": 'System("m2000")', "bow": 'System("bow-2000")', "c600": 'System("c600", chips=2)',
+}  # fmt: skip
+"""A system of each chip, for those who ask for more of it than there is."""
+
 _FAMILIES: Final = {"gc2": "mk1", "gc200": "mk2", "bow": "mk2", "c600": "mk2"}
 
 
@@ -169,7 +174,7 @@ class Target:
         if self.tiles > (most := _CHIPS[name]["tiles"]):
             raise ValueError(
                 f"tiles must be at most {most:,}, all of a {name}, not {self.tiles:,}: more are several chips, "
-                "a System, which this version does not model"
+                f"a System, such as {_SYSTEM_OF[name]}"
             )
         if not isinstance(self.adder, str) or self.adder not in AMP_ADDERS:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")

@@ -16,6 +16,7 @@ Arguments = dict[str, Any]
 Make = Callable[[Draw], Arguments]
 Calls = dict[str, tuple[Callable[..., Any], Make]]
 FEW = Target("gc200", tiles=4)
+PAIR = ipu_core.System(FEW, chips=2)
 FORMATS = ("float32", "float16", "int32")
 
 
@@ -264,6 +265,12 @@ def _of_target() -> Calls:
         "Target.peak_flops": (FEW.peak_flops, lambda d: {"operands": "float16", "partials": "float32"}),
         "Target.seconds": (FEW.seconds, lambda d: {"cycles": 3.0}),
         "Target.transfer_cycles": (FEW.transfer_cycles, lambda d: {"size": 8, "bandwidth": 1e9}),
+        "System": (ipu_core.System, lambda d: {
+            "name": d.one_of(("c2", "m2000", "bow-pod64", "pod256", "gc200")), "gateway_latency": 1e-6,
+            "link_efficiency": 0.9, "host_samples_per_second": d.integer(0, 9), "streaming_memory": 2**30}),
+        "System.peak_flops": (PAIR.peak_flops, lambda d: {"operands": "float16", "partials": "float32"}),
+        "System.seconds": (PAIR.seconds, lambda d: {"cycles": 3.0}),
+        "System.sync_seconds": (PAIR.sync_seconds, lambda d: {"chips": d.integer(1, 2)}),
         "FloatingPointControl": (FloatingPointControl, lambda d: {
             name: d.chance(0.5) for name in ("inv", "div0", "oflo", "esr", "nanoo")}),
         "FloatingPointControl.overflow": (FloatingPointControl().overflow, lambda d: {"fmt": d.fmt()}),

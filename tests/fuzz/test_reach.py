@@ -20,7 +20,7 @@ DRAWS = 12
 DATA = {"Accumulation", "Blame", "Chains", "Divergence", "JaxModel", "Optimizer", "RecomputeCurve", "Record",
         "Sensitivity", "Sweep", "TorchModel"}  # fmt: skip
 """Made by others than users, a protocol, and lowprec's own, which is among its calls."""
-WITH_METHODS = ("Engine", "Graph", "Machine", "Predictor", "TrainLoop", "Target", "Tensor", "UnitScaled")
+WITH_METHODS = ("Engine", "Graph", "Machine", "Predictor", "TrainLoop", "System", "Target", "Tensor", "UnitScaled")
 WITHOUT_ARGUMENTS = {"Machine.read", "Target.fastest_halves", "TrainLoop.arrays", "TrainLoop.history",
                      "TrainLoop.whole_steps"}  # fmt: skip
 NOT_HERE = {"TrainLoop.to_torch", "TrainLoop.load", "emulate", "from_torch", "from_torch_optimizer", "TorchSchedule",

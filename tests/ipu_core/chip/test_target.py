@@ -130,7 +130,7 @@ def test_bad_targets_name_the_valid_ones() -> None:
         (
             {"tiles": 2944},
             ValueError,
-            "at most 1,472, all of a gc200, not 2,944: more are several chips, a System, which",
+            'at most 1,472, all of a gc200, not 2,944: more are several chips, a System, such as System."m2000',
         ),
         ({"tiles": 10**9}, ValueError, "tiles must be at most 1,472, all of a gc200, not 1,000,000,000"),
         ({"host_port": 0}, ValueError, "host_port must be positive, not 0"),
