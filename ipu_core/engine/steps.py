@@ -2,22 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
 from ipu_core.chip import cost
+from ipu_core.chip.collectives import all_reduce
 from ipu_core.chip.integers import Ints
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.exchange import copy_traffic
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.program import Copy
+from ipu_core.graph.program import AllReduce, Copy
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
 from lowprec.checks import shown
+from lowprec.integers import ceil_div
 
 Vertices = Sequence[tuple[VertexGroup, Codelet]]
 """Groups, each with the codelet that says what its vertices cost."""
@@ -66,7 +70,7 @@ class StepAccount:
 
     def mean_exchange(self, target: Target) -> float:
         """Cycles of exchange of the mean tile; through an interface that all share they are the interface's."""
-        if self.kind in ("stream", "remote"):
+        if self.kind in ("stream", "remote", "links"):
             return float(self.exchange_cycles)
         return self.gather.mean_cycles(target) + self.scatter.mean_cycles(target)
 
@@ -131,6 +135,47 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     cycles = max(traffic.cycles(target), target.transfer_cycles(int(by_tile.sum()), bandwidth))
     source, to = (None, tensor) if into else (tensor, None)
     return _moving(name, kind, none, traffic, cycles, {"exchange buffers": by_tile}, source, to, target)
+
+
+def account_all_reduce(names: Sequence[str], each: Sequence[AllReduce], target: Target) -> StepAccount:
+    """The account of what replicas make together: messages over the links, and the additions of every chip.
+
+    A chip adds what R - 1 messages bring, each a chunk of all arrays, where these lie; what passes the links passes the
+    tiles' exchange too, at whichever rate is lower.
+    """
+    sums = [one for one in each if one.kind == "sum"]
+    replicas = each[0].replicas
+    system = each[0].system or System(target, chips=replicas)
+    sent, added = np.zeros(target.tiles, np.int64), np.zeros(target.tiles, np.int64)
+    received, size = np.zeros(target.tiles, np.int64), 0
+    for one in each:
+        wire = one.source.dtype.itemsize if one.collective is None else ceil_div(one.collective.wire.bits, 8)
+        for tensor, total in ((one.source, sent), (one.destination, received)):
+            pieces = tensor.variable.mapping.cut(*_runs(tensor))
+            lengths = np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
+            total += lengths * wire
+        size += one.source.size * wire
+        if one in sums:
+            widest = max(one.source.dtype.itemsize, wire)
+            chunk = ceil_div(lengths * (replicas - 1), replicas)
+            added += np.where(chunk > 0, cost.elementwise(target, "add", chunk, widest), 0)
+    algorithm = sums[0].collective.algorithm if sums and sums[0].collective is not None else None
+    over = all_reduce(system, size, replicas, algorithm=algorithm)
+    none = np.zeros(target.tiles, np.int64)
+    # Each byte leaves a tile, and arrives at one, as often as the links carry it.
+    times = over.link_bytes + over.gateway_bytes
+    share = times / size if size else 0.0
+    gather = Traffic(np.ceil(received * share).astype(np.int64), np.ceil(sent * share).astype(np.int64), none)
+    cycles = max(gather.cycles(target), ceil(over.seconds * target.clock))
+    reads, writes = frozenset(one.source.variable for one in each), frozenset(one.destination.variable for one in each)
+    defines = frozenset(one.destination.variable for one in each
+                        if _is_all(one.destination.variable, *_runs(one.destination)))  # fmt: skip
+    chunk_bytes = ceil_div(sent + received, max(1, replicas))
+    return StepAccount(
+        ", ".join(names[:1]) + (f" and {len(names) - 1} more" if len(names) > 1 else ""), "links", added, gather,
+        Traffic.none(target.tiles), cycles, target.sync_cycles, {"exchange buffers": chunk_bytes}, reads, writes,
+        defines, joined=tuple(names) if len(names) > 1 else (),
+    )  # fmt: skip
 
 
 def _moving(

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
-from lowprec import FloatFormat
+from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown, sizes
+
+MEETINGS = ("sum", "max", "first")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +127,65 @@ class Copy:
         expect(bool, reorders=self.reorders)
         _check_transfer("Copy", self.source, self.destination.format, self.destination.shape)
         _check_writable("Copy", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduce:
+    """What all replicas of the program make of what each has; where one machine runs alone, all have the same.
+
+    Attributes:
+        source, destination: what each has, and where the result goes, of one shape.
+        replicas: how many there are.
+        kind: "sum", "max", or "first": what the first replica has.
+        collective: of a sum: its order, formats and rounding, see `lowprec.all_reduce`; None otherwise.
+        system: whose links; None: a system of so many chips like the graph's.
+        operation: folded into the key for random bits, as that of vertices (see `Codelet`).
+        name: for profiles.
+    """
+
+    source: Tensor
+    destination: Tensor
+    replicas: int
+    kind: str = "sum"
+    collective: Collective | None = None
+    system: System | None = None
+    operation: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        expect(Tensor, source=self.source, destination=self.destination)
+        integer("AllReduce: replicas", self.replicas, 1)
+        if self.kind not in MEETINGS:
+            raise ValueError(f"AllReduce: kind is one of {', '.join(MEETINGS)}, not {shown(self.kind)}")
+        if self.kind == "sum":
+            expect(Collective, collective=self.collective)
+        elif self.collective is not None:
+            raise ValueError(f"AllReduce: {self.kind} has no order of additions: collective is for kind='sum'")
+        if self.system is not None:
+            expect(System, system=self.system)
+        if self.system is not None and self.system.chips < self.replicas:
+            raise ValueError(
+                f"AllReduce: {self.replicas} replicas are more than the {self.system.chips} chips of {self.system.name}"
+            )
+        integer("AllReduce: operation", self.operation, 0)
+        # The sum may have another format than its terms, what is one of them has theirs.
+        fmt = self.source.format if self.kind != "sum" else self.destination.format
+        _check_transfer("AllReduce", self.destination, fmt, self.source.shape)
+        _check_writable("AllReduce", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduces:
+    """Several in one, as one array that the others lie behind: every message holds a chunk of each of them."""
+
+    each: tuple[AllReduce, ...]
+
+    def __init__(self, *each: AllReduce) -> None:
+        for one in each:
+            expect(AllReduce, each=one)
+        if len({(one.replicas, one.system) for one in each}) > 1:
+            raise ValueError("AllReduces: all are of one number of replicas and one system")
+        object.__setattr__(self, "each", each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +364,8 @@ Program = (
     Sequence
     | Execute
     | Copy
+    | AllReduce
+    | AllReduces
     | WriteUndef
     | Sync
     | AbortOnNaN

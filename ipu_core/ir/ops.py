@@ -26,7 +26,16 @@ SET_ROW = "set_row"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
-    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks",
+    "elementwise",
+    "product",
+    "convolution",
+    "reduction",
+    "scatter",
+    "view",
+    "move",
+    "mask",
+    "order",
+    "blocks",
     "collective",
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a

@@ -20,6 +20,7 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.system import SYSTEMS, System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.spelling import respelled
@@ -255,8 +256,11 @@ class Execution:
         engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". Both
             compute on whole arrays; `Machine` runs the tiles' vertices, to the same bits, as tiles do here where
             exceptions are enabled.
-        target: The modelled chip, a `Target`; its name is taken too. Of another family than the Training's it runs that
+        target: The modelled chip, a `Target`; its name is taken too, and a `System`, or the name of one, of whose chips
+            there are then as many. Of another family than the Training's it runs that
             one's orders of sums, with its own figures, and says so.
+        system: The chips, links and hosts over which replicas meet, a `System`, of chips as `target` says; None: one
+            with as many chips as there are replicas, see `System`.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
@@ -295,6 +299,7 @@ class Execution:
 
     engine: str = "tiles"
     target: Target = Target()  # noqa: RUF009  # frozen
+    system: System | None = None
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
@@ -308,6 +313,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
+        chip, system = _chip_and_system(self.target, self.system)
         given: Any = self.streamed
         names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
         if unnamed := [name for name in names if not isinstance(name, str)]:
@@ -317,7 +323,8 @@ class Execution:
         own = respelled(names, "streamed").values()
         _keep(
             self,
-            target=_target(self.target),
+            target=chip,
+            system=system,
             streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
@@ -341,6 +348,7 @@ class Execution:
             if (value := getattr(self.target, field.name)) != getattr(plain, field.name)
         ]
         told = {
+            "system": "" if self.system is None else f"{self.system.chips} chips of {self.system.name}",
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
@@ -387,6 +395,12 @@ def options_of(
         raise ValueError(
             "random='hardware' draws on every tile and worker, of which the engine "
             f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
+        )
+    system = execution.system
+    if system is not None and system.chips != training.replicas:
+        raise ValueError(
+            f"{system.name} has {system.chips} chips for {training.replicas} replica{'s' * (training.replicas > 1)}: "
+            f"replicas={system.chips}, or System({system.name!r}, chips={training.replicas})"
         )
     if training.replicas > 1 and training.control.traps and execution.engine == "tiles":
         raise ValueError("exceptions stop the vertices of one chip, and replicas run on whole arrays: engine='direct'")
@@ -496,9 +510,32 @@ HINTS: Mapping[str, str] = {
 """What was meant by options that others have."""
 
 
-def _target(spec: Target | str | None) -> Target:
-    """A chip, by its name too; None: the usual one."""
-    return spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+def _target(spec: Target | System | str | None) -> Target:
+    """A chip, by its name too, or that of a system; None: the usual one."""
+    return _chip_and_system(spec, None)[0]
+
+
+def _chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
+    """The chip that `target=` says, and the system that it or `system=` says.
+
+    Raises:
+        TypeError: a system that is none.
+        ValueError: two systems, or one of other chips.
+    """
+    if not isinstance(system, System | None):
+        raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
+    if isinstance(spec, str) and spec in SYSTEMS:
+        spec = System(spec)
+    if isinstance(spec, System):
+        if system is not None and system != spec:
+            raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
+        return spec.target, spec
+    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+    if system is not None and system.target != chip:
+        raise ValueError(
+            f"the chips of the system {system.name} are not the target, {chip.name}: target=System(...) says both"
+        )
+    return chip, system
 
 
 def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:

@@ -123,7 +123,8 @@ class _Sums:
             """What the chips at which the chunks are in a hop hold of these."""
             at = (self._how.first + chunks + direction * hop) % chips
             if n == chips * length:
-                return x.reshape(chips, chips, length)[at, chunks].reshape(n)
+                found: Array = x.reshape(chips, chips, length)[at, chunks]
+                return found.reshape(n)
             found = new_array(x, (n,), x.dtype)
             for chunk in range(ceil_div(n, length) if length else 0):
                 place = slice(chunk * length, min(n, (chunk + 1) * length))
@@ -153,7 +154,8 @@ class _Sums:
                 joined[:pairs], joined[pairs:] = made, left
                 made = joined
             sums = made
-        return sums[0]
+        root: Array = sums[0]
+        return root
 
     def _added(self, own: Array, arrived: Array, number: int, offset: int = 0) -> Array:
         """What a chip holds and what arrived, as its partial sum."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ipu_core.chip import tile
 from ipu_core.chip.control import FloatingPointControl
-from ipu_core.ir.block import Block, Equation, Var, per_block
+from ipu_core.ir.block import Array, Block, Equation, Var, per_block
 from ipu_core.ir.bodies import equations_of, flat, reads_of
 from ipu_core.ir.ops import COLLECTIVES
 from ipu_core.ir.own_rounding import OwnRounding
@@ -22,7 +23,7 @@ def replica_key(key: Key, number: int) -> Key:
     return key.fold_in(REPLICA + number) if number else key
 
 
-def collective_of(equation: Equation, control: FloatingPointControl) -> Collective:
+def collective_of(equation: Equation) -> Collective:
     """The Collective of an all-reduce: as it is given, or a ring from chip 0 in the equation's format and rounding.
 
     Raises:
@@ -34,7 +35,12 @@ def collective_of(equation: Equation, control: FloatingPointControl) -> Collecti
     assert isinstance(fmt, FloatFormat)
     if isinstance(rounding, OwnRounding):
         raise ValueError(f"{equation.name}: chips do not round by a function of one's own: collective= says how")
-    return Collective(wire=fmt, rounding=control.rounding(rounding, fmt))
+    return Collective(wire=fmt, rounding=rounding)
+
+
+def meeting(equation: Equation, control: FloatingPointControl) -> Callable[[Array, Key | None, Array], None]:
+    """The prepared sum of an all-reduce: f(every, key, out), every (replicas, ...)."""
+    return tile.all_reduce(collective_of(equation), equation.output.type.format, control)
 
 
 @per_block

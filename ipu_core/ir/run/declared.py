@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.ir.run.kernels import check_classes, order_of
-from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, rounded
-from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
+from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, round_once, rounded
+from lowprec import Accumulation, FloatFormat, Key, Rounding, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.elementwise import float32_op
@@ -145,7 +146,14 @@ def _top_indices(call: _Call) -> Any:
 def _all_reduce(call: _Call) -> Any:
     x = np.asarray(call.operands[0])
     every = np.broadcast_to(x, (int(call.params["replicas"]), *x.shape))
-    return all_reduce(every, collective_of(call.equation, call.control), key=call.key)
+    how, fmt, own = collective_of(call.equation), call.fmt, call.equation.output.type.format
+    how = replace(how, rounding=call.control.rounding(how.rounding, how.wire))
+    total = all_reduce(every, how, key=call.key)
+    if own == how.wire or as_format(own).contains(how.wire):
+        return total.astype(fmt.dtype)
+    second = None if call.key is None else call.key.fold_in(SECOND_ROUNDING)
+    rounding = call.control.rounding(Rounding(how.rounding.mode, how.rounding.random_bits), fmt)
+    return round_once(total.astype(np.float32), as_format(own), rounding, second)
 
 
 def _one_hot(call: _Call) -> Any:

@@ -13,10 +13,9 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
-from ipu_core.ir.run.collectives import collective_of
+from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
-from lowprec.sums.collectives import all_reduce
 from lowprec.values.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
@@ -320,9 +319,9 @@ def _set_row(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bo
 def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any) -> BoundCall:
     """Of a program that runs alone: as if every replica had what it has."""
     (x,), (_, control) = operands, given
-    how = collective_of(equation, control)
+    call = meeting(equation, control)
     every = np.broadcast_to(x, (int(equation.params["replicas"]), *x.shape))
-    return lambda key: np.copyto(out, all_reduce(every, how, key=key))
+    return lambda key: call(every, key, out)
 
 
 def _same(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:

@@ -11,12 +11,11 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, steps_of
 from ipu_core.ir.ops import COLLECTIVES
-from ipu_core.ir.run.collectives import batch_inputs, collective_of, in_phases, replica_key, replicas_of
+from ipu_core.ir.run.collectives import batch_inputs, in_phases, meeting, replica_key, replicas_of
 from ipu_core.ir.run.execute import Executable, Wrap, checked
 from ipu_core.ir.run.kernels import BoundCall
 from ipu_core.ir.run.steps import Program, StepCalls
 from lowprec import Accumulation, Key
-from lowprec.sums.collectives import all_reduce
 
 
 class Replicated(Executable):
@@ -78,8 +77,8 @@ class Replicated(Executable):
             return lambda key: np.copyto(output, every[0, ...])
         if equation.op == "all_reduce_max":
             return lambda key: np.max(every, 0, out=output)
-        how = collective_of(equation, control)
-        return lambda key: np.copyto(output, all_reduce(every, how, key=key))
+        call = meeting(equation, control)
+        return lambda key: call(every, key, output)
 
     def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
         if len(values) != len(places):
@@ -105,9 +104,7 @@ class Replicated(Executable):
                 array[...] = part
 
 
-def _within(
-    steps: Sequence[EquationSpan | RegionSpan], first: int, last: int
-) -> list[EquationSpan | RegionSpan]:
+def _within(steps: Sequence[EquationSpan | RegionSpan], first: int, last: int) -> list[EquationSpan | RegionSpan]:
     """The steps between two positions, runs of equations cut there."""
     found = list[EquationSpan | RegionSpan]()
     for step in steps:
