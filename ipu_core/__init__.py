@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from ipu_core.frontends.torch import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
     from ipu_core.graph import (
         AbortOnNaN,
+        AllReduce,
+        AllReduces,
         Call,
         Codelet,
         Copy,
@@ -112,6 +114,8 @@ __all__ = [
     "Accumulation",
     "Adam",
     "AdamW",
+    "AllReduce",
+    "AllReduces",
     "Blame",
     "Block",
     "Call",
@@ -244,8 +248,8 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
-        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
+        "graph": "graph AbortOnNaN AllReduce AllReduces Call Codelet Copy DataStream Execute Graph If InOut Input Output "
+        "Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
         "WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",

@@ -5,6 +5,8 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
+    AllReduce,
+    AllReduces,
     Call,
     Copy,
     DataStream,
@@ -28,6 +30,8 @@ from ipu_core.graph.vertices import ComputeSet, Vertex, VertexGroup
 
 __all__ = [
     "AbortOnNaN",
+    "AllReduce",
+    "AllReduces",
     "Call",
     "Codelet",
     "ComputeSet",

@@ -335,8 +335,10 @@ class Execution:
         )
 
     def record(self) -> dict[str, Any]:
-        """Every field as JSON values."""
+        """Every field as JSON values; a system where there is one."""
         words: dict[str, Any] = described(self)
+        if self.system is None:
+            del words["system"]  # as it was recorded before there were any
         return words
 
     def __str__(self) -> str:

@@ -187,7 +187,7 @@ def _split(
     wanted = {*needed, *block.outputs[block.carried :]}
     first, second = list[Equation](), list[Equation]()
     for equation in reversed(equations):
-        if equation.output in wanted:
+        if equation.output in wanted or equation.op in COLLECTIVES:  # all replicas come there, or none goes on
             wanted.update(equation.operands)
             first.append(equation)
         else:
