@@ -248,9 +248,9 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN AllReduce AllReduces Call Codelet Copy DataStream Execute Graph If InOut Input Output "
-        "Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
-        "WriteUndef",
+        "graph": "graph AbortOnNaN AllReduce AllReduces Call Codelet Copy DataStream Execute Graph If InOut Input "
+        "Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch "
+        "Sync Tensor WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",
         "ir.passes.scale_check": "UnbalancedScale",

@@ -281,7 +281,7 @@ OPS = {op.name: op for op in (
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
     _convolution_op("conv2d_weight_gradient", "kernel"),
-    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
+    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims"), options=("shards",)),
     Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
     Op(
         "scatter_add", "scatter", "reduction", 2, _scatter, integers=(0,), params=("rows",), options=("accumulation",)

@@ -23,6 +23,7 @@ from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_check
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.schedule import as_it_runs
+from ipu_core.ir.passes.shards import by_shards
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
@@ -278,7 +279,7 @@ def step_block(
     )  # fmt: skip
     numbers = (np.float32(0),) * (2 if scaled else 1)
     state, part = initial_state(params, optimizer, model_state), _part(batch, micro_batches, replicas)
-    return as_it_runs(trace(step, state, part, *numbers, carry=True))
+    return by_shards(as_it_runs(trace(step, state, part, *numbers, carry=True)), replicas)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _program() -> Calls:
             "tensor": p.to, "buffer": p.buffer, "entry": d.one_of((0, 1, p.flag))}),
         "AllReduce": _call(ipu_core.AllReduce, lambda d, p: {
             "source": d.one_of((p.to, p.scratch, p.matrix)), "destination": p.to, "replicas": d.integer(0, 5),
-            "kind": d.one_of(("sum", "sum", "max", "mean")), "collective": d.one_of((Collective(), Collective(), None))}),
+            "kind": d.one_of(("sum", "sum", "max", "mean")), "collective": d.one_of((None, Collective()))}),
         "AllReduces": (ipu_core.AllReduces, lambda d: {}),
         "Sync": (ipu_core.Sync, lambda d: {}),
         "WriteUndef": _call(ipu_core.WriteUndef, lambda d, p: {"tensor": _tensor(d, p)}),

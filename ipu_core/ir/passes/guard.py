@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, own_values, region, rewritten, with_body
+from ipu_core.ir.bodies import (
+    carries_of,
+    closed,
+    equations_of,
+    fresh,
+    own_values,
+    region,
+    replicas_of,
+    rewritten,
+    with_body,
+)
 from ipu_core.ir.ops import COLLECTIVES, STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.precision.scaled_products import SCALED_CAST
@@ -54,8 +64,7 @@ class _Checks(Appended):
 
     def together(self, block: Block) -> tuple[Var, list[str]]:
         """`gathered`, and what replicas found of their own before they met is what one of them did."""
-        replicas = {int(e.params["replicas"]) for e in block.equations if e.op in COLLECTIVES}
-        if not replicas:
+        if (replicas := replicas_of(block)) == 1:
             return self.gathered()
         own = self.beside(_after_meeting(self.equations))
         found, parts = self.found, self.parts
@@ -63,7 +72,7 @@ class _Checks(Appended):
         ours = list[tuple[Var, list[str]]]()
         if self.found or self.parts:
             bad, names = self.gathered()
-            ours.append((self.emit("all_reduce_max", bad, replicas=replicas.pop()), names))
+            ours.append((self.emit("all_reduce_max", bad, replicas=replicas), names))
         self.found, self.parts = found, [*ours, *parts]
         return self.gathered()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipu_core.chip import tile
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var, per_block
-from ipu_core.ir.bodies import equations_of, flat, reads_of
+from ipu_core.ir.bodies import flat, reads_of
 from ipu_core.ir.ops import COLLECTIVES
 from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.verify import InvalidBlock
@@ -41,12 +41,6 @@ def collective_of(equation: Equation) -> Collective:
 def meeting(equation: Equation, control: FloatingPointControl) -> Callable[[Array, Key | None, Array], None]:
     """The prepared sum of an all-reduce: f(every, key, out), every (replicas, ...)."""
     return tile.all_reduce(collective_of(equation), equation.output.type.format, control)
-
-
-@per_block
-def replicas_of(block: Block) -> int:
-    """How many replicas a program is of; 1: it runs alone."""
-    return max((int(e.params["replicas"]) for e in equations_of(block) if e.op in COLLECTIVES), default=1)
 
 
 @per_block

@@ -9,9 +9,9 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
-from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, steps_of
+from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, replicas_of, steps_of
 from ipu_core.ir.ops import COLLECTIVES
-from ipu_core.ir.run.collectives import batch_inputs, in_phases, meeting, replica_key, replicas_of
+from ipu_core.ir.run.collectives import batch_inputs, in_phases, meeting, replica_key
 from ipu_core.ir.run.execute import Executable, Wrap, checked
 from ipu_core.ir.run.kernels import BoundCall
 from ipu_core.ir.run.steps import Program, StepCalls

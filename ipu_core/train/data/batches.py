@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Array, Block, Type
-from ipu_core.ir.bodies import equations_of, inputs_of
+from ipu_core.ir.bodies import equations_of, inputs_of, replicas_of
 from ipu_core.ir.pytree import flatten, map_leaves, paths
-from ipu_core.ir.run.collectives import replicas_of
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
 from ipu_core.train.callbacks import Callback, Checkpoint, Stateful
