@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipu_core import figures, interruption, own, packing, reproduce, study, workloads
-from ipu_core.chip.target import CHIPS, Target
+from ipu_core.chip.system import SYSTEMS
+from ipu_core.chip.target import CHIPS
 from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
 from ipu_core.ir.precision.precision import Precision
@@ -46,6 +47,7 @@ from ipu_core.study.typed import (
     parse_precisions,
 )
 from ipu_core.train import ENGINES, GENERATORS
+from ipu_core.train.options import chip_of
 from ipu_core.train.recipes import RECIPES
 from lowprec import streams
 
@@ -329,6 +331,11 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument("--replicas", type=int, default=1, help="chips that share the rows of a batch (default 1)")
+    parser.add_argument(
+        "--collective", metavar="ALGORITHM/...", help="how replicas add their gradients up, as "
+        "ring/wire=float16/rounding=stochastic (default: a ring in the precision's own format)",
+    )  # fmt: skip
     parser.add_argument(
         "--unit-scaled", action="store_true", help=f"unit scaling, no loss scale (default lr {UNIT_RATES['unit']:g})"
     )
@@ -355,7 +362,11 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     )  # fmt: skip
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
-    parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
+    parser.add_argument(
+        "--target",
+        default=DEFAULT.target,
+        help=f"{_help(DEFAULT.target, CHIPS)}; of replicas a system, such as {SYSTEMS[4]}",
+    )
     return parser
 
 
@@ -411,7 +422,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         data=given.data, target=given.target, engine=_engine(given, precisions), model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
-        unit_scaled=given.unit_scaled, mup=given.mup,
+        unit_scaled=given.unit_scaled, mup=given.mup, replicas=given.replicas, collective=given.collective,
         # what was typed before what is usual for the model
         **{**tuned(model, said), **said},
     )  # fmt: skip
@@ -430,7 +441,7 @@ def _engine(given: argparse.Namespace, precisions: Sequence[str]) -> str:
     """The engine that is asked for, or the usual one: the reason is said where that is not the tiles."""
     if given.engine is not None:
         return str(given.engine)
-    engine, why = usual_engine(Target(given.target), precisions, given.stash)
+    engine, why = usual_engine(chip_of(given.target), precisions, given.stash)
     if why is not None:
         print(f"ipu-core: {why}", file=sys.stderr)
     return engine

@@ -441,7 +441,7 @@ def _parsed(
         # A family or adder that is given by its own keyword wins over the target's.
         decided = {name: given[name] for name in given if name in own}
         if "target" in given:
-            chip = _target(given["target"])
+            chip = chip_of(given["target"])
             decided = {"family": chip.family, "adder": chip.adder, **decided}
         value = kind(**decided)
     if execution is None:
@@ -512,7 +512,7 @@ HINTS: Mapping[str, str] = {
 """What was meant by options that others have."""
 
 
-def _target(spec: Target | System | str | None) -> Target:
+def chip_of(spec: Target | System | str | None) -> Target:
     """A chip, by its name too, or that of a system; None: the usual one."""
     return _chip_and_system(spec, None)[0]
 

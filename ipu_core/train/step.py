@@ -212,6 +212,25 @@ def each_gradient(f: Callable[..., Value], *trees: Any, role: str = "grad_weight
     return unflatten(tree, results)
 
 
+def check_parts(rows: int, micro_batches: int, replicas: int) -> None:
+    """Refuses rows that replicas and their micro-batches cannot share equally.
+
+    Raises:
+        ValueError: with how many there are of each.
+    """
+    # Parts of unequal size would weigh their rows unequally in the mean of gradients.
+    if rows % (micro_batches * replicas):
+        raise ValueError(f"{rows} rows cannot be cut into {_parts(micro_batches, replicas, 'equal ')}")
+
+
+def _parts(micro_batches: int, replicas: int, equal: str = "") -> str:
+    """The parts of a batch in words."""
+    each = f"{micro_batches} {equal}micro-batches"
+    if replicas == 1:
+        return each
+    return f"{replicas} {equal}replicas" + (f" of {each}" if micro_batches > 1 else "")
+
+
 def _part(batch: Any, micro_batches: int, replicas: int) -> Any:
     """The first of the equal parts of a batch, one for each micro-batch of each replica, cut along its first axis.
 
@@ -221,17 +240,13 @@ def _part(batch: Any, micro_batches: int, replicas: int) -> Any:
     check_integer("micro_batches", micro_batches, least=1)
     if (count := micro_batches * check_integer("replicas", replicas, least=1)) == 1:
         return batch
-    alone = replicas == 1
-    parts = f"{count} micro-batches" if alone else f"{micro_batches} micro-batches of each of {replicas} replicas"
-    equal = f"{count} equal micro-batches" if alone else f"{count} equal parts, {parts}"
+    parts = _parts(micro_batches, replicas)
 
     def part(x: Any) -> Any:
         shape = np.shape(x)
         if not shape:
             raise ValueError(f"a number without axes cannot be cut into {parts}")
-        # Parts of unequal size would weigh their rows unequally in the mean of gradients.
-        if shape[0] % count:
-            raise ValueError(f"{shape[0]} rows cannot be cut into {equal}")
+        check_parts(shape[0], micro_batches, replicas)
         return np.asarray(x)[: shape[0] // count]
 
     return map_leaves(part, batch)

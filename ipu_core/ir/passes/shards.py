@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ipu_core.ir.block import Block, Equation, Params
 from ipu_core.ir.bodies import closed, fresh, rewritten
@@ -47,14 +48,14 @@ def _sums_all(equation: Equation) -> bool:
 def _summed(to: Appended, equation: Equation, replicas: int) -> None:
     """Appends what sums all of a value shard by shard; the last equation has the number of the old one."""
     (x,) = equation.operands
-    about = {"role": equation.role, "parameter": equation.parameter}
+    about: dict[str, Any] = {"role": equation.role, "parameter": equation.parameter}
     length = ceil_div(size := x.type.size, replicas)
     flat = to.emit("reshape", x, shape=(size,), **about)
     if more := replicas * length - size:
         flat = to.emit("pad", flat, low=(0,), high=(more,), interior=(0,), **about)
     rows = to.emit("reshape", flat, shape=(replicas, length), **about)
     sums = to.emit("reduce_sum", rows, axis=(1,), keepdims=False, shards="rows", family=equation.family, **about)
-    params = {"axis": (0,), "keepdims": False, "shards": "ascending"}
+    params: dict[str, Any] = {"axis": (0,), "keepdims": False, "shards": "ascending"}
     if equation.output.type.shape == ():
         to.equations.append(replace(equation, inputs=(sums,), params=Params(params)))
         return
