@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from ipu_core.frontends.torch import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
     from ipu_core.graph import (
         AbortOnNaN,
-        AllReduce,
-        AllReduces,
         Call,
         Codelet,
         Copy,
+        CrossReplica,
+        CrossReplicas,
         DataStream,
         Execute,
         Graph,
@@ -114,8 +114,6 @@ __all__ = [
     "Accumulation",
     "Adam",
     "AdamW",
-    "AllReduce",
-    "AllReduces",
     "Blame",
     "Block",
     "Call",
@@ -124,6 +122,8 @@ __all__ = [
     "Checkpoint",
     "Codelet",
     "Copy",
+    "CrossReplica",
+    "CrossReplicas",
     "DataRace",
     "DataStream",
     "Divergence",
@@ -248,9 +248,9 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN AllReduce AllReduces Call Codelet Copy DataStream Execute Graph If InOut Input "
-        "Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch "
-        "Sync Tensor WriteUndef",
+        "graph": "graph AbortOnNaN Call Codelet Copy CrossReplica CrossReplicas DataStream Execute Graph If InOut "
+        "Input Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy "
+        "Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",
         "ir.passes.scale_check": "UnbalancedScale",

@@ -454,3 +454,15 @@ def all_reduce(
         np.copyto(out, total)
 
     return call
+
+
+def first_shard(total: Callable[[Array, Key | None, Array], None], every: Array, key: Key | None, out: Array) -> None:
+    """The first replica's shard of a sum: its first elements."""
+    whole = np.empty(every.shape[1:], out.dtype)
+    total(every, key, whole)
+    out[...] = whole.reshape(-1)[: out.size]
+
+
+def gathered(own: Array, out: Array) -> None:
+    """What all replicas have one after another, if all have the same."""
+    out[...] = np.resize(own, out.size).reshape(out.shape)

@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from ipu_core.chip import cost
-from ipu_core.chip.collectives import all_reduce
+from ipu_core.chip.collectives import all_gather, all_reduce, broadcast, reduce_scatter
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
@@ -16,7 +16,7 @@ from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.exchange import copy_traffic
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.program import AllReduce, Copy
+from ipu_core.graph.program import SUMMING, Copy, CrossReplica
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
@@ -137,45 +137,70 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     return _moving(name, kind, none, traffic, cycles, {"exchange buffers": by_tile}, source, to, target)
 
 
-def account_all_reduce(names: Sequence[str], each: Sequence[AllReduce], target: Target) -> StepAccount:
+def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: Target) -> StepAccount:
     """The account of what replicas make together: messages over the links, and the additions of every chip.
 
     A chip adds what R - 1 messages bring, each a chunk of all arrays, where these lie; what passes the links passes the
     tiles' exchange too, at whichever rate is lower.
     """
-    sums = [one for one in each if one.kind == "sum"]
     replicas = each[0].replicas
     system = each[0].system or System(target, chips=replicas)
-    sent, added = np.zeros(target.tiles, np.int64), np.zeros(target.tiles, np.int64)
-    received, size = np.zeros(target.tiles, np.int64), 0
-    for one in each:
-        wire = one.source.dtype.itemsize if one.collective is None else ceil_div(one.collective.wire.bits, 8)
-        for tensor, total in ((one.source, sent), (one.destination, received)):
-            pieces = tensor.variable.mapping.cut(*_runs(tensor))
-            lengths = np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
-            total += lengths * wire
-        size += one.source.size * wire
-        if one in sums:
-            widest = max(one.source.dtype.itemsize, wire)
-            chunk = ceil_div(lengths * (replicas - 1), replicas)
-            added += np.where(chunk > 0, cost.elementwise(target, "add", chunk, widest), 0)
-    algorithm = sums[0].collective.algorithm if sums and sums[0].collective is not None else None
-    over = all_reduce(system, size, replicas, algorithm=algorithm)
     none = np.zeros(target.tiles, np.int64)
-    # Each byte leaves a tile, and arrives at one, as often as the links carry it.
-    times = over.link_bytes + over.gateway_bytes
-    share = times / size if size else 0.0
-    gather = Traffic(np.ceil(received * share).astype(np.int64), np.ceil(sent * share).astype(np.int64), none)
-    cycles = max(gather.cycles(target), ceil(over.seconds * target.clock))
-    reads, writes = frozenset(one.source.variable for one in each), frozenset(one.destination.variable for one in each)
-    defines = frozenset(one.destination.variable for one in each
-                        if _is_all(one.destination.variable, *_runs(one.destination)))  # fmt: skip
-    chunk_bytes = ceil_div(sent + received, max(1, replicas))
+    sent, received, added = none.copy(), none.copy(), none.copy()
+    chunks, seconds = none.copy(), 0.0
+    for kind, some in _by_cost(each).items():
+        size = sum(_whole(one).size * _wire_bytes(one) for one in some)
+        algorithm = some[0].collective.algorithm if some[0].collective is not None else None
+        over = COSTS[kind](system, size, replicas, algorithm=algorithm)
+        seconds += over.seconds
+        # Each byte leaves a tile, and arrives at one, as often as the links carry it.
+        share = (over.link_bytes + over.gateway_bytes) / size if size else 0.0
+        for one in some:
+            here = _elements(_whole(one), target)
+            moved = np.ceil(here * _wire_bytes(one) * share).astype(np.int64)
+            sent, received = sent + moved, received + moved
+            chunks += ceil_div(here * _wire_bytes(one), replicas)
+            if one.kind in SUMMING:
+                count = ceil_div(here * (replicas - 1), replicas)
+                cycles = cost.elementwise(target, "add", count, max(one.source.dtype.itemsize, _wire_bytes(one)))
+                added += np.where(count > 0, cycles, 0)
+    traffic = Traffic(received, sent, none)
+    writes = [one.destination for one in each]
     return StepAccount(
-        ", ".join(names[:1]) + (f" and {len(names) - 1} more" if len(names) > 1 else ""), "links", added, gather,
-        Traffic.none(target.tiles), cycles, target.sync_cycles, {"exchange buffers": chunk_bytes}, reads, writes,
-        defines, joined=tuple(names) if len(names) > 1 else (),
+        names[0] + (f": and {len(names) - 1} more" if len(names) > 1 else ""), "links", added, traffic,
+        Traffic.none(target.tiles), max(traffic.cycles(target), ceil(seconds * target.clock)), target.sync_cycles,
+        {"exchange buffers": 2 * chunks}, frozenset(one.source.variable for one in each),
+        frozenset(to.variable for to in writes),
+        frozenset(to.variable for to in writes if _is_all(to.variable, *_runs(to))),
+        joined=tuple(names) if len(names) > 1 else (),
     )  # fmt: skip
+
+
+COSTS = {
+    "all_reduce": all_reduce, "reduce_scatter": reduce_scatter, "all_gather": all_gather, "broadcast": broadcast,
+}  # fmt: skip
+
+
+def _by_cost(each: Sequence[CrossReplica]) -> dict[str, list[CrossReplica]]:
+    """Those that pass in the same messages: a maximum goes as a sum does."""
+    found: dict[str, list[CrossReplica]] = {}
+    for one in sorted(each, key=lambda one: one.collective is None):  # a sum says the algorithm
+        found.setdefault("all_reduce" if one.kind == "all_reduce_max" else one.kind, []).append(one)
+    return found
+
+
+def _whole(one: CrossReplica) -> Tensor:
+    return one.destination if one.kind == "all_gather" else one.source
+
+
+def _wire_bytes(one: CrossReplica) -> int:
+    return one.source.dtype.itemsize if one.collective is None else ceil_div(one.collective.wire.bits, 8)
+
+
+def _elements(tensor: Tensor, target: Target) -> Ints:
+    """Elements of a tensor by tile."""
+    pieces = tensor.variable.mapping.cut(*_runs(tensor))
+    return np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
 
 
 def _moving(

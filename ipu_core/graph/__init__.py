@@ -5,10 +5,10 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
-    AllReduce,
-    AllReduces,
     Call,
     Copy,
+    CrossReplica,
+    CrossReplicas,
     DataStream,
     Execute,
     If,
@@ -30,12 +30,12 @@ from ipu_core.graph.vertices import ComputeSet, Vertex, VertexGroup
 
 __all__ = [
     "AbortOnNaN",
-    "AllReduce",
-    "AllReduces",
     "Call",
     "Codelet",
     "ComputeSet",
     "Copy",
+    "CrossReplica",
+    "CrossReplicas",
     "DataStream",
     "Execute",
     "Graph",

@@ -12,8 +12,11 @@ from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown, sizes
+from lowprec.integers import ceil_div
 
-MEETINGS = ("sum", "max", "first")
+CROSSINGS = ("all_reduce", "reduce_scatter", "all_gather", "all_reduce_max", "broadcast")
+SUMMING = CROSSINGS[:2]
+SHARDED = CROSSINGS[1:3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +133,15 @@ class Copy:
 
 
 @dataclass(frozen=True, eq=False)
-class AllReduce:
+class CrossReplica:
     """What all replicas of the program make of what each has; where one machine runs alone, all have the same.
 
     Attributes:
-        source, destination: what each has, and where the result goes, of one shape.
+        source, destination: what each has, and where the result goes: of one shape, or where each keeps or has a shard
+            alone, of ceil(n / replicas) elements in one axis, n of the other.
         replicas: how many there are.
-        kind: "sum", "max", or "first": what the first replica has.
+        kind: "all_reduce", "reduce_scatter" (each keeps its shard of the sum), "all_gather" (each has what all have,
+            one after the other), "all_reduce_max", or "broadcast": what the first has.
         collective: of a sum: its order, formats and rounding, see `lowprec.all_reduce`; None otherwise.
         system: whose links; None: a system of so many chips like the graph's.
         operation: folded into the key for random bits, as that of vertices (see `Codelet`).
@@ -146,7 +151,7 @@ class AllReduce:
     source: Tensor
     destination: Tensor
     replicas: int
-    kind: str = "sum"
+    kind: str = "all_reduce"
     collective: Collective | None = None
     system: System | None = None
     operation: int = 0
@@ -154,37 +159,47 @@ class AllReduce:
 
     def __post_init__(self) -> None:
         expect(Tensor, source=self.source, destination=self.destination)
-        integer("AllReduce: replicas", self.replicas, 1)
-        if self.kind not in MEETINGS:
-            raise ValueError(f"AllReduce: kind is one of {', '.join(MEETINGS)}, not {shown(self.kind)}")
-        if self.kind == "sum":
+        integer("CrossReplica: replicas", self.replicas, 1)
+        if self.kind not in CROSSINGS:
+            raise ValueError(f"CrossReplica: kind is one of {', '.join(CROSSINGS)}, not {shown(self.kind)}")
+        if self.kind in SUMMING:
             expect(Collective, collective=self.collective)
         elif self.collective is not None:
-            raise ValueError(f"AllReduce: {self.kind} has no order of additions: collective is for kind='sum'")
+            raise ValueError(f"CrossReplica: {self.kind} has no order of additions: collective is for sums")
         if self.system is not None:
             expect(System, system=self.system)
-        if self.system is not None and self.system.chips < self.replicas:
-            raise ValueError(
-                f"AllReduce: {self.replicas} replicas are more than the {self.system.chips} chips of {self.system.name}"
-            )
-        integer("AllReduce: operation", self.operation, 0)
+            if self.system.chips < self.replicas:
+                raise ValueError(
+                    f"CrossReplica: {self.replicas} replicas are more than the {self.system.chips} chips of "
+                    f"{self.system.name}"
+                )
+        integer("CrossReplica: operation", self.operation, 0)
+        shape = self.source.shape
+        if self.kind in SHARDED:
+            whole, shard = (self.source, self.destination)[:: 1 if self.kind == "reduce_scatter" else -1]
+            if shard.shape != (ceil_div(whole.size, self.replicas),):
+                raise ValueError(
+                    f"CrossReplica: a shard of {whole.size} elements is one axis of "
+                    f"{ceil_div(whole.size, self.replicas)}, not {shard.shape}"
+                )
+            shape = self.destination.shape
         # The sum may have another format than its terms, what is one of them has theirs.
-        fmt = self.source.format if self.kind != "sum" else self.destination.format
-        _check_transfer("AllReduce", self.destination, fmt, self.source.shape)
-        _check_writable("AllReduce", self.destination)
+        fmt = self.destination.format if self.kind in SUMMING else self.source.format
+        _check_transfer("CrossReplica", self.destination, fmt, shape)
+        _check_writable("CrossReplica", self.destination)
 
 
 @dataclass(frozen=True, eq=False)
-class AllReduces:
+class CrossReplicas:
     """Several in one, as one array that the others lie behind: every message holds a chunk of each of them."""
 
-    each: tuple[AllReduce, ...]
+    each: tuple[CrossReplica, ...]
 
-    def __init__(self, *each: AllReduce) -> None:
+    def __init__(self, *each: CrossReplica) -> None:
         for one in each:
-            expect(AllReduce, each=one)
+            expect(CrossReplica, each=one)
         if len({(one.replicas, one.system) for one in each}) > 1:
-            raise ValueError("AllReduces: all are of one number of replicas and one system")
+            raise ValueError("CrossReplicas: all are of one number of replicas and one system")
         object.__setattr__(self, "each", each)
 
 
@@ -364,8 +379,8 @@ Program = (
     Sequence
     | Execute
     | Copy
-    | AllReduce
-    | AllReduces
+    | CrossReplica
+    | CrossReplicas
     | WriteUndef
     | Sync
     | AbortOnNaN

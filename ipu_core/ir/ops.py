@@ -249,6 +249,17 @@ def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
 
+def _shard(operands: tuple[Argument, ...], params: Params) -> Shape:
+    return (-(-_array(operands[0]).size // params["replicas"]),)
+
+
+def _gathered(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shard, shape = _array(operands[0]).shape, tuple(params["shape"])
+    if shard != (-(-math.prod(shape) // params["replicas"]),):
+        raise ValueError(f"shards {shard} of {params['replicas']} replicas do not make {shape}")
+    return shape
+
+
 def _elementwise_op(name: str, arity: int = 1, family: str = "elementwise", **facts: Any) -> Op:
     return Op(name, "elementwise", family, arity, _elementwise, **facts)
 
@@ -304,6 +315,8 @@ OPS = {op.name: op for op in (
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
     Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
+    Op("reduce_scatter", "collective", "gradient_sum", 1, _shard, params=("replicas", "collective")),
+    Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
     Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
     Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
@@ -340,10 +353,11 @@ DOTS = _of("product")
 """Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
 
 COLLECTIVES = _of("collective")
-"""Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, the largest, or what the
-first has. Where a program runs alone all replicas have the same."""
+"""Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, whole or a shard of it
+for each, what all have one after another, the largest, or what the first has. Where a program runs alone all replicas
+have the same, and it is the first."""
 
-LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica"))
+LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", "all_gather"))
 """Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS

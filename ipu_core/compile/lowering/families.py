@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.compile.operands import seen
-from ipu_core.graph.program import AllReduce, Copy
+from ipu_core.graph.program import Copy, CrossReplica
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
 from ipu_core.ir.ops import COLLECTIVES, COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, SET_ROW, VIEWS
@@ -70,10 +70,10 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
 
 
 def _collective(lowering: Lowering, equation: Equation) -> None:
-    kind = {"all_reduce": "sum", "all_reduce_max": "max", "first_replica": "first"}[equation.op]
-    how = collective_of(equation) if kind == "sum" else None
+    kind = "broadcast" if equation.op == "first_replica" else equation.op
+    how = collective_of(equation) if "collective" in equation.params else None
     lowering.programs.append(
-        AllReduce(
+        CrossReplica(
             lowering.tensors[equation.operands[0]], lowering.result(equation), int(equation.params["replicas"]), kind,
             how, lowering.system, equation.keyed, equation.name,
         )

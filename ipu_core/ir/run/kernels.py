@@ -321,6 +321,8 @@ def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any
     (x,), (_, control) = operands, given
     call = meeting(equation, control)
     every = np.broadcast_to(x, (int(equation.params["replicas"]), *x.shape))
+    if equation.op == "reduce_scatter":
+        return lambda key: tile.first_shard(call, every, key, out)
     return lambda key: call(every, key, out)
 
 
@@ -336,6 +338,8 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "all_reduce": _all_reduce,
+    "reduce_scatter": _all_reduce,
+    "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
     "all_reduce_max": _same,
     "first_replica": _same,
     "scatter_add": _scatter_add,

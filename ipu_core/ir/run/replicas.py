@@ -64,6 +64,8 @@ class Replicated(Executable):
     ) -> BoundCall:  # fmt: skip
         if equation.op not in COLLECTIVES:
             return super()._bound(equation, operands, output, order, control)
+        if equation.op in ("reduce_scatter", "all_gather"):
+            raise NotImplementedError(f"{equation.name}: shards are for the account; numbers are made of whole arrays")
         (own,) = operands
         needed = 1 if equation.op == "first_replica" else self._replicas
         every = np.empty((needed, *own.shape), own.dtype)

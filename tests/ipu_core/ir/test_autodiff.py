@@ -115,6 +115,8 @@ def test_every_differentiable_operation_has_a_case_and_the_others_are_constant()
         "dropout_mask",
         "top_indices",
         "all_reduce_max",
+        "reduce_scatter",
+        "all_gather",
         "first_replica",
         "custom_gradient",  # has tests of its own
     }  # the mask is tested by itself

@@ -78,6 +78,15 @@ CASES: dict[str, Case] = {
         lambda x, y: [apply("all_reduce", x, replicas=4, collective=how) + y for how in (None, WIRE)],
         (X, Y),
     ),
+    "shards": (
+        lambda x: (
+            apply(
+                "all_gather", apply("reduce_scatter", x, replicas=7, collective=None) * 0.5, replicas=7, shape=(6, 10)
+            )
+            + x
+        ),
+        (X,),
+    ),
     "all_reduce of numbers": (lambda x: apply("all_reduce", x.sum(), replicas=3, collective=None) * x, (X,)),
     "what replicas have alike": (
         lambda x: [apply(op, x[1:3] * 2.0, replicas=4) for op in ("all_reduce_max", "first_replica")],
