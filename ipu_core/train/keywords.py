@@ -70,6 +70,7 @@ class ExecutionOptions(_Machine, total=False):
     """The keywords of `Execution`."""
 
     system: System | None
+    sharded: str | Sequence[str]
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool

@@ -261,6 +261,10 @@ class Execution:
             one's orders of sums, with its own figures, and says so.
         system: The chips, links and hosts over which replicas meet, a `System`, of chips as `target` says; None: one
             with as many chips as there are replicas, see `System`.
+        sharded: What of the state replicas share out, by dotted name with * for anything: "optimizer.*", "params.*".
+            Each keeps one of as many shards as there are replicas and updates that: gradients are reduced and
+            scattered, weights gathered. What is streamed besides is each chip's share. A parameter whose update goes
+            over more than its elements stays whole.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
@@ -300,6 +304,7 @@ class Execution:
     engine: str = "tiles"
     target: Target = Target()  # noqa: RUF009  # frozen
     system: System | None = None
+    sharded: tuple[str, ...] = ()
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
@@ -314,18 +319,12 @@ class Execution:
     def __post_init__(self) -> None:
         check_engine(self.engine)
         chip, system = _chip_and_system(self.target, self.system)
-        given: Any = self.streamed
-        names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
-        if unnamed := [name for name in names if not isinstance(name, str)]:
-            raise TypeError(f"streamed must be names such as 'params.*', not {shown(unnamed[0])}")
-        if not all(names):
-            raise ValueError("streamed must be names such as 'params.*', not ''; () is nothing")
-        own = respelled(names, "streamed").values()
         _keep(
             self,
             target=chip,
             system=system,
-            streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
+            sharded=_names("sharded", self.sharded),
+            streamed=_names("streamed", self.streamed),
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
             parallel=truth("parallel", self.parallel),
@@ -335,10 +334,11 @@ class Execution:
         )
 
     def record(self) -> dict[str, Any]:
-        """Every field as JSON values; a system where there is one."""
+        """Every field as JSON values; a system and what is in shards where there is any."""
         words: dict[str, Any] = described(self)
-        if self.system is None:
-            del words["system"]  # as it was recorded before there were any
+        for name in ("system", "sharded"):
+            if not getattr(self, name):
+                del words[name]  # as it was recorded before there were any
         return words
 
     def __str__(self) -> str:
@@ -351,6 +351,7 @@ class Execution:
         ]
         told = {
             "system": "" if self.system is None else f"{self.system.chips} chips of {self.system.name}",
+            "sharded": f"in shards {', '.join(self.sharded)}",
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
@@ -362,6 +363,16 @@ class Execution:
         chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
         first = f"tiles of {chip}" if self.engine == "tiles" else f"direct engine, for {chip}"
         return "; ".join([first, *_unusual(self, told)])
+
+
+def _names(what: str, given: Any) -> tuple[str, ...]:
+    """Names of parts of a state, in order and each once: neither order nor number says more."""
+    names = (given,) if isinstance(given, str) else tuple(iterable(what, given))
+    if unnamed := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{what} must be names such as 'params.*', not {shown(unnamed[0])}")
+    if not all(names):
+        raise ValueError(f"{what} must be names such as 'params.*', not ''; () is nothing")
+    return tuple(sorted(set(respelled(names, what).values())))
 
 
 def _checked_overhead(seconds: float | None) -> float | None:
@@ -398,6 +409,8 @@ def options_of(
             "random='hardware' draws on every tile and worker, of which the engine "
             f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
         )
+    if execution.sharded and training.replicas == 1:
+        raise ValueError("sharded= is for the state of several replicas: replicas=2 or more")
     system = execution.system
     if system is not None and system.chips != training.replicas:
         raise ValueError(

@@ -17,6 +17,7 @@ from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
+from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.run.execute import Executable, Observer
 from ipu_core.ir.run.replicas import executable
 from lowprec import Accumulation, Key
@@ -40,6 +41,7 @@ class Runner:
         random: How the generators of the tiles' workers start; None: random bits are the key's.
         bill: That of the same step, made before; None: it is made here.
         system: Over whose links replicas meet; None: see `bill`.
+        sharded: Names of the state that replicas share out, in the bill.
 
     Attributes:
         bill: The tiles' account; None on the direct engine.
@@ -63,6 +65,7 @@ class Runner:
         random: HardwareRandom | None = None,
         bill: Bill | None = None,
         system: System | None = None,
+        sharded: Sequence[str] = (),
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
         self._random = random
@@ -74,7 +77,9 @@ class Runner:
         self.bill = bill if tiles else None
         if tiles and not self._vertices:
             with _without_ways():
-                self.bill = bill or bills.bill(block, target, accumulations, control, system=system, **self._how)
+                self.bill = bill or bills.bill(
+                    in_shards(block, sharded), target, accumulations, control, system=system, **self._how
+                )
         self._prepare()
         if self._machine is not None:
             self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)
