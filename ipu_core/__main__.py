@@ -354,6 +354,10 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         metavar="PATTERN",
         help="state or activations in streaming memory, besides what the precision says, as in 'params.*' or '*.gelu'",
     )
+    parser.add_argument(
+        "--sharded", action="append", default=[], metavar="PATTERN",
+        help="state of which each replica keeps a shard, as in 'optimizer.*'",
+    )  # fmt: skip
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
     parser.add_argument(
         "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=typed.recompute, metavar="WHAT",
@@ -423,6 +427,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup, replicas=given.replicas, collective=given.collective,
+        sharded=tuple(given.sharded),
         # what was typed before what is usual for the model
         **{**tuned(model, said), **said},
     )  # fmt: skip

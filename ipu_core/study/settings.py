@@ -92,7 +92,7 @@ class Settings:
             peaks) or "uno" (of doses); or FILE:NAME or torch:FILE:NAME, a function in a file.
         micro_batches, loss_scale, random, replicas: As a `Training` takes them.
         collective: Of replicas, as `typed.collective` reads it; None: a ring in the precision's format.
-        streamed, overlap, recompute: As an `Execution` does.
+        streamed, overlap, recompute, sharded: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the text that "lm" and "bert" read; None: the standard library's sources.
         language_model: Their sizes.
@@ -134,6 +134,7 @@ class Settings:
     dropout: float = 0.0
     replicas: int = 1
     collective: str | None = None
+    sharded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "pack", "replicas"):
@@ -182,7 +183,7 @@ class Settings:
             optimizer=trainer,
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
-            recompute=self.recompute, stash=self.stash, replicas=self.replicas,
+            recompute=self.recompute, stash=self.stash, replicas=self.replicas, sharded=self.sharded,
             collective=None if self.collective is None else typed.collective(self.collective),
         )  # fmt: skip
 

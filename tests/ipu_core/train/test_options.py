@@ -59,6 +59,7 @@ ELSEWHERE: dict[str, tuple[Any, str]] = {
     "engine": ("direct", "direct engine, for gc200"),
     "target": (Target("bow", tiles=4), "tiles of bow with tiles 4"),
     "system": (System("gc200"), "1 chips of gc200"),
+    "sharded": ("optimizer.*", "in shards optimizer.*"),
     "streamed": ("params.*", "streamed params.*"),
     "overlap": (True, "transfers beside computation"),
     "reorder": (False, "equations as traced"),
