@@ -68,10 +68,29 @@ def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out != plain
 
 
+def test_a_profile_knows_replicas_and_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["profile", "mlp", "--layers", "64-12-10", "--precision", "fp16.16/nearest", "--optimizer", "adam"]
+    printed = []
+    for more in ([], ["--collective", "tree/wire=bfloat16"], ["--sharded", "optimizer.*"]):
+        assert main([*line, "--replicas", "16", "--target", "bow-pod16", *more]) == 0
+        printed.append(capsys.readouterr().out)
+    assert len({*printed}) == 3
+    assert "all_reduce" in printed[0]
+    assert "reduce_scatter" in printed[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--micro-batches", "3"], "64 rows cannot be cut into 3 equal micro-batches"),
+        (["--replicas", "3"], "64 rows cannot be cut into 3 equal replicas"),
+        (["--replicas", "4", "--collective", "star"], "unknown collective 'star': choose ring, ring_pair, tree or"),
+        (["--replicas", "4", "--collective", "ring/speed=2"], "unknown option 'speed' of collective ring; there are"),
+        (["--replicas", "4", "--collective", "ring/wire=float5"], "collective ring/wire=float5: unknown format"),
+        (["--replicas", "4", "--collective", "two_level/group=x"], "group must be a whole number, not 'x'"),
+        (["--collective", "tree"], "collective= would do nothing"),
+        (["--target", "bow-pod16"], "bow-pod16 has 16 chips for 1 replica"),
+        (["--sharded", "optimizer.*"], "sharded= is for the state of several replicas"),
         (["--micro-batches", "0"], "micro_batches must be an integer of at least 1, not 0"),
         (["--loss-scale", "-1"], "loss_scale must be a positive float32, not -1.0"),
         (["--streamed", "moments"], "no activation that can be streamed is called 'moments'"),
@@ -91,7 +110,7 @@ def test_bad_words_are_one_line(
 
 def test_bad_files_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for text, message in (
-        ("colour = 1", "unknown option 'colour'; there are batch, context,"),
+        ("colour = 1", "unknown option 'colour'; there are batch, collective, context,"),
         ("a = ", "study.toml: "),
     ):
         (tmp_path / "study.toml").write_text(text)
