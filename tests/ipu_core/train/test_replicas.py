@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import os
+import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +19,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from ipu_core import Adam, FloatingPointControl, Lamb, Sgd, System, Target, Training, TrainLoop, Unvalidated, nn
+from ipu_core import (
+    Adam,
+    FloatingPointControl,
+    Lamb,
+    Sgd,
+    System,
+    Target,
+    Training,
+    TrainLoop,
+    Unvalidated,
+    nn,
+)
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, flat, reads_of
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.regions import path_key
 from ipu_core.ir.run.collectives import REPLICA, in_phases
 from ipu_core.ir.run.declared import declared
-from ipu_core.ir.run.evaluate import Path, _Walk
+from ipu_core.ir.run.evaluate import Path as Iterations
+from ipu_core.ir.run.evaluate import _Walk
 from ipu_core.ir.run.kernels import given_order
 from ipu_core.ir.verify import InvalidBlock
 from lowprec import Collective, Key
@@ -103,7 +121,7 @@ def _replica(
     block: Block, inputs: Sequence[Any], number: int, count: int, own: set[int], orders: Any,
     control: FloatingPointControl, key: Key,
 ) -> _Walk:  # fmt: skip
-    def rule(equation: Equation, operands: list[Any], path: Path) -> Array:
+    def rule(equation: Equation, operands: list[Any], path: Iterations) -> Array:
         drawn = None
         if equation.draws is not None:
             mine = key.fold_in(REPLICA + number) if number and equation.number in own else key
@@ -212,7 +230,7 @@ def test_the_bits_of_a_format_on_the_wire() -> None:
     assert (runs["own"].params["w"] != runs["halves"].params["w"]).any()
 
 
-def test_a_checkpoint_goes_on_with_as_many_replicas_alone(tmp_path: Any) -> None:
+def test_a_checkpoint_goes_on_with_as_many_replicas_alone(tmp_path: Path) -> None:
     def loop(replicas: int) -> TrainLoop:
         return TrainLoop(
             loss, params(), batches(16, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic", replicas=replicas,
@@ -310,3 +328,49 @@ def test_the_account_has_links_and_a_system_decides_no_bit() -> None:
     for _ in range(2):
         assert pod.train(batches(rows, 1)) == slower.train(batches(rows, 1))
     assert "16 chips of bow-pod16" in str(pod.execution)
+
+
+RUN = """
+import sys
+from tests.ipu_core.train.test_replicas import *
+path, step, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+made = shared_out()
+if path.exists():
+    made.load(path)
+print(made.step, flush=True)
+
+def die_soon(made, loss):
+    if made.step == step:
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process at once, as SIGKILL does
+
+made.run(lambda i: batches(16, i), 120 - made.step, callbacks=[die_soon, Checkpoint(path, every=1)])
+print(bits(made))
+"""
+
+
+def shared_out() -> TrainLoop:
+    """Four replicas, each with shards of the moments, that round stochastically."""
+    return TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic", loss_scale="automatic",
+        replicas=4, micro_batches=2, collective=Collective(wire="float16", rounding="stochastic"), target="m2000",
+        sharded="optimizer.*", key=9,
+    )  # fmt: skip
+
+
+def bits(made: TrainLoop) -> str:
+    return hashlib.sha256(b"".join(array.tobytes() for array in made.arrays().values())).hexdigest()
+
+
+@pytest.mark.parametrize("deaths", [(40,), pytest.param(tuple(range(5, 115, 11)), marks=pytest.mark.slow)], ids=len)
+def test_killed_runs_end_in_the_same_bits(deaths: tuple[int, ...], tmp_path: Path) -> None:
+    whole = shared_out()
+    whole.run(lambda i: batches(16, i), 120)
+    for number, step in enumerate((*deaths, 0)):
+        run = subprocess.run(
+            [sys.executable, "-c", RUN, str(tmp_path / "run.npz"), str(step), str(0.003 + 0.002 * number)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, stdout=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert run.returncode == (-signal.SIGPROF if step else 0)
+    begun, end = run.stdout.split()
+    assert deaths[-1] <= int(begun) + 1
+    assert end == bits(whole)
