@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         AbortOnNaN,
         Call,
         Codelet,
+        Copies,
         Copy,
         DataStream,
         Execute,
@@ -118,6 +119,7 @@ __all__ = [
     "ChangesNothing",
     "Checkpoint",
     "Codelet",
+    "Copies",
     "Copy",
     "DataRace",
     "DataStream",
@@ -242,8 +244,8 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
-        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
+        "graph": "graph AbortOnNaN Call Codelet Copies Copy DataStream Execute Graph If InOut Input Output Overlap "
+        "Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
         "WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",

@@ -62,6 +62,8 @@ class Compiler:
                 return self._execute(compute_set)
             case p.Copy(source, destination), _:
                 return [_copy(words(view_of(source, self.storage)), words(view_of(destination, self.storage)))]
+            case p.Copies(copies), _:
+                return [call for copy in copies for call in self.calls(copy, tree, depth)]
             case p.StreamCopy(stream, tensor), _:
                 return [_stream_call(self.ends, stream, view_of(tensor, self.storage))]
             case (p.RemoteLoad() | p.RemoteStore()) as transfer, _:

@@ -6,6 +6,7 @@ from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
     Call,
+    Copies,
     Copy,
     DataStream,
     Execute,
@@ -31,6 +32,7 @@ __all__ = [
     "Call",
     "Codelet",
     "ComputeSet",
+    "Copies",
     "Copy",
     "DataStream",
     "Execute",

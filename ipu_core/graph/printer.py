@@ -68,6 +68,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
         case p.Switch(control, cases, default):
             named = [(f"case {number}", case) for number, case in cases.items()]
             return f"Switch {control.variable.name}", [*named, ("default", default)]
+        case p.Copies(copies):
+            return "Copies", [("", copy) for copy in copies]
         case p.Overlap(steps):
             return "Overlap", [("", step) for step in steps]
         case p.Call(function, name):

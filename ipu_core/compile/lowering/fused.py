@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Listed
 
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.phases import in_phases, several
 from ipu_core.graph.program import Execute, Program, Sequence
 
 
@@ -16,11 +17,12 @@ def fused(graph: Graph, equations: Listed[Listed[Program]]) -> list[Program]:
     pending, steps = [list(programs) for programs in equations], list[Program]()
     while any(pending):
         # Moves cannot join a compute set. They come first: no equation reads what another one writes.
+        moves = list[Program]()
         for left in pending:
             while left and not isinstance(left[0], Execute):
-                steps.append(left.pop(0))
+                moves.append(left.pop(0))
+        steps += in_phases(moves)
         sets = [step.compute_set for step in (left.pop(0) for left in pending if left) if isinstance(step, Execute)]
         if sets:
-            more = f": and {len(sets) - 1} more" if len(sets) > 1 else ""
-            steps.append(Execute(graph.join(sets, f"{sets[0].name}{more}")))
+            steps.append(Execute(graph.join(sets, several([each.name for each in sets]))))
     return [Sequence(*steps)] if steps else []

@@ -16,6 +16,7 @@ from ipu_core.compile.schedule.overlap import overlapped
 from ipu_core.compile.schedule.supersteps import NO_ROWS, Shared, shared
 from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.phases import in_phases
 from ipu_core.graph.program import (
     Copy,
     DataStream,
@@ -306,7 +307,7 @@ def _lower_equations(
                 waiting.clear()
         # One program, so that no transfer begins among the supersteps of an equation.
         elif steps and equation.op not in VIEWS:
-            lowering.programs[first:] = [Sequence(*steps)]
+            lowering.programs[first:] = [Sequence(*in_phases(steps))]
         made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
         stores += [RemoteStore(tensors[var], far[var]) for var in moved.offloads.get(position, ())]
@@ -335,4 +336,5 @@ def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:
             continue
         overwritten = any(new.variable is other.variable for other, _ in pairs)  # as where two states trade places
         pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
-    lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]
+    back = [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]
+    lowering.programs += in_phases(back)
