@@ -9,6 +9,7 @@ from ipu_core.compile.lowering.born import undefined
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.fused import fused
+from ipu_core.compile.lowering.magnitudes import compared_magnitudes
 from ipu_core.compile.lowering.scans import ScanLowering, shown_tables
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
@@ -156,7 +157,9 @@ def lower(
             if not isinstance(loop, Scan):
                 begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items() if old in tensors}
-    lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
+    lowering = Lowering(
+        graph, plan, lifetimes(block).views, places, together, compared_magnitudes(block), tensors, programs
+    )  # fmt: skip
     branch = branch_of(block)
     if branch and branch.beside:
         lowering.entries = _entries(graph)
