@@ -94,7 +94,9 @@ def test_zeros_of_either_sign_have_the_magnitude_zero() -> None:
 
 
 def test_exceptions_are_raised_as_before() -> None:
-    machine = Machine.build(block_of(COMPARED["all"]), FEW, control=FloatingPointControl(inv=True, div0=True, oflo=True))
+    machine = Machine.build(
+        block_of(COMPARED["all"]), FEW, control=FloatingPointControl(inv=True, div0=True, oflo=True)
+    )
     (largest,) = machine.run([X], 1)
     assert largest == 18.0
 
