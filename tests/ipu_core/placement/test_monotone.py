@@ -17,7 +17,7 @@ MOST: Final = {"m": 1.25, "k": 1.25, "n": 1.4, "batch": 1.05}
 """How many times the cycles of a product one may take that is smaller along an axis.
 
 2 % would be the aim. Of 18,000 pairs drawn as here the worst were 1.13 (m), 1.16 (k), 1.25 (n) and 1.02 (batch); of a
-hundred smaller m one is dearer by more than 2 %, of n two, of k one in a thousand. Mostly the larger is cut into an even
+hundred smaller m one is dearer by more than 2 %, of n two, of a thousand k one. Mostly the larger is cut into an even
 number of blocks, of which the two tiles of a supertile receive the same at the double rate, and the smaller into an odd
 number, of which few pairs share anything; a shorter chain can have more parts of the order that is given. Sizes that
 are no multiples of 16 have in addition results that do not lie where they are made: one more phase, some 200 cycles, up
