@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         AbortOnNaN,
         Call,
         Codelet,
+        Copies,
         Copy,
         CrossReplica,
         CrossReplicas,
@@ -121,6 +122,7 @@ __all__ = [
     "ChangesNothing",
     "Checkpoint",
     "Codelet",
+    "Copies",
     "Copy",
     "CrossReplica",
     "CrossReplicas",
@@ -248,9 +250,9 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN Call Codelet Copy CrossReplica CrossReplicas DataStream Execute Graph If InOut "
-        "Input Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy "
-        "Switch Sync Tensor WriteUndef",
+        "graph": "graph AbortOnNaN Call Codelet Copies Copy CrossReplica CrossReplicas DataStream Execute Graph If "
+        "InOut Input Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static "
+        "StreamCopy Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",
         "ir.passes.scale_check": "UnbalancedScale",

@@ -30,6 +30,7 @@ from lowprec.sums.reduce import prepare_reduce, prepare_reduce_part, prepare_sum
 from lowprec.sums.reduce import reduce_max as exact_max
 from lowprec.sums.scatter import prepare_scatter, row_numbers
 from lowprec.values.keys import Coordinates
+from lowprec.values.rounding import NEAREST_EVEN
 
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
@@ -295,6 +296,18 @@ def reduce_max(x: Array, out: Array) -> Bound:
 
     def largest(key: Key | None) -> None:
         exact_max(x, axis=-2, out=out)
+
+    return largest
+
+
+def largest_magnitude(x: Array, out: Array, control: FloatingPointControl) -> Bound:
+    """The largest magnitude, as `reduce_max` of what `elementwise` makes: f(key)."""
+    sizes, fmt = np.empty(x.shape, x.dtype), as_format(x.dtype)
+    absolute, find = elementwise("absolute", (fmt,), fmt, NEAREST_EVEN, control), reduce_max(sizes, out)
+
+    def largest(key: Key | None) -> None:
+        absolute((x,), None, 0, sizes)
+        find(key)
 
     return largest
 

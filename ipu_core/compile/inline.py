@@ -249,6 +249,9 @@ def _taken(
             yield program  # `adopt` changes the operands of its vertices
         case p.Copy(source, to, what, reorders):
             yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}", reorders)
+        case p.Copies(copies):
+            taken = (one for copy in copies for one in _taken(copy, lowered, given, instead, name))
+            yield p.Copies(*(one for one in taken if isinstance(one, p.Copy)))
         case p.WriteUndef(tensor):
             yield p.WriteUndef(in_place_of(tensor, instead))
         case p.Repeat(count, body, _, backwards):

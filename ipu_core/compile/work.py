@@ -11,6 +11,7 @@ from ipu_core.ir.block import Block, Equation, Format, dtype_of, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.convolution import place_of
 from ipu_core.ir.ops import DOTS, OPS, PRODUCTS, VIEWS
+from ipu_core.ir.passes.guard import GUARD
 from lowprec.values.windows import phase_blocks
 
 
@@ -23,7 +24,7 @@ def _work(equation: Equation, plan: BlockPlan) -> Work:
     # A parameter's module where nobody named the part of the model: what updates weights is of their layer, too.
     module = (equation.parameter or "").rpartition(".")[0] or equation.parameter
     return Work(
-        equation.role,
+        GUARD if equation.family == GUARD else equation.role,
         equation.op,
         equation.layer or module or "",
         equation.source or "",

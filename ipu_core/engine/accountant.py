@@ -14,12 +14,12 @@ from ipu_core.chip.target import Target
 from ipu_core.engine.bind import unbound
 from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, Step
-from ipu_core.engine.races import check_races
+from ipu_core.engine.races import check_phase, check_races
 from ipu_core.engine.remembered import Memo
 from ipu_core.engine.steps import (
     StepAccount,
     account_across,
-    account_copy,
+    account_copies,
     account_execute,
     account_host,
     account_overlap,
@@ -41,6 +41,7 @@ from ipu_core.engine.tree import (
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.phases import several
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
 
@@ -146,7 +147,9 @@ class _Accountant:
             case p.Execute(compute_set):
                 return self._execute(compute_set)
             case p.Copy():
-                return self._copy(program)
+                return self._copies([program])
+            case p.Copies(copies):
+                return self._copies(copies) if copies else Series(())
             case p.CrossReplica():
                 return self._across([program])
             case p.CrossReplicas(each):
@@ -205,11 +208,16 @@ class _Accountant:
     def _unbound(self, _: ComputeSet, groups: Sequence[VertexGroup]) -> list[Codelet]:
         return [unbound(group, self.target, self.control) for group in groups]
 
-    def _copy(self, copy: p.Copy) -> Leaf:
-        source, destination = self._own(copy.source), self._own(copy.destination)
-        name = copy.name or f"copy {source.name} -> {destination.name}"
-        make = partial(account_copy, name, copy, self.target)
-        return self._leaf(self._memo.account(name, (copy.source, copy.destination), make, copy.reorders))
+    def _copies(self, copies: Sequence[p.Copy]) -> Leaf:
+        ends = [end for copy in copies for end in (copy.source, copy.destination)]
+        owned = [self._own(end).name for end in ends]
+        names = [copy.name or f"copy {a} -> {b}" for copy, a, b in zip(copies, owned[::2], owned[1::2], strict=True)]
+        check_phase(copies)
+        distinct = tuple(dict.fromkeys(names))
+        name = several(distinct)
+        make = partial(account_copies, name, copies, self.target)
+        step = self._memo.account(name, ends, make, tuple(copy.reorders for copy in copies))
+        return self._leaf(replace(step, joined=distinct if len(distinct) > 1 else ()))
 
     def _across(self, each: Sequence[p.CrossReplica]) -> Leaf:
         for one in each:

@@ -67,6 +67,8 @@ class Compiler:
                 return [self._across(one)]
             case p.CrossReplicas(each), _:
                 return [self._across(one) for one in each]
+            case p.Copies(copies), _:
+                return [call for copy in copies for call in self.calls(copy, tree, depth)]
             case p.StreamCopy(stream, tensor), _:
                 return [_stream_call(self.ends, stream, view_of(tensor, self.storage))]
             case (p.RemoteLoad() | p.RemoteStore()) as transfer, _:

@@ -1,6 +1,6 @@
 """The race check: in one compute set no element is written twice, and none that is written is read by somebody else.
 
-Within a vertex, what it writes is no Input of it.
+Within a vertex, what it writes is no Input of it. Of copies that pass at once none reads or writes what another writes.
 """
 
 import math
@@ -11,6 +11,8 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.engine.accesses import AccessedSets, Accesses
 from ipu_core.errors import DataRace
+from ipu_core.graph.phases import Phase
+from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import axis_runs, canonical
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
@@ -33,6 +35,19 @@ def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses
         begin, end, writer = _written_once(compute_set, groups, variable, written)
         if variable in accesses.reads:
             _no_foreign_reader(compute_set, groups, variable, accesses.reads[variable], (begin, end, writer))
+
+
+def check_phase(copies: Sequence[Copy]) -> None:
+    """Checks the copies of one phase, of which the engine runs one after another.
+
+    Raises:
+        DataRace: naming both copies' tensors and the variable.
+    """
+    phase = Phase()
+    for copy in copies:
+        if (other := phase.clash(copy)) is not None:
+            raise DataRace(f"Copies: {copy.source} -> {copy.destination} meets {other}, which another of them moves")
+        phase.add(copy)
 
 
 def _no_element_twice(compute_set: ComputeSet, group: VertexGroup, name: str, operand: Operand) -> None:

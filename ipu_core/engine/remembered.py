@@ -78,9 +78,9 @@ class Memo:
         name: str,
         does: Sequence[VertexGroup | Tensor],
         make: Callable[[], StepAccount],
-        reorders: bool = False,
+        reorders: tuple[bool, ...] = (),
     ) -> StepAccount:
-        """The account of a compute set, or of a copy from one tensor to another: made, or that of one with its key."""
+        """The account of a compute set, or of copies in one phase: made, or that of one with its key."""
         key = MemoKey(does)
         value = reorders, key.value
         try:

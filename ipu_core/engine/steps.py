@@ -17,7 +17,7 @@ from ipu_core.engine.exchange import copy_traffic
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.program import SUMMING, Copy, CrossReplica
-from ipu_core.graph.regions import runs_of
+from ipu_core.graph.regions import merge_runs, runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
 from lowprec.checks import shown
@@ -111,18 +111,34 @@ def account_execute(
     )
 
 
-def account_copy(name: str, copy: Copy, target: Target) -> StepAccount:
-    """The account of a copy: foreign bytes over the exchange, local ones by the tile's workers.
+def account_copies(name: str, copies: Sequence[Copy], target: Target) -> StepAccount:
+    """The account of copies in one phase: foreign bytes over the exchange, local ones by the tile's workers.
 
     Where the order counts and less than a vector stays together, workers move all that a tile gets.
     """
-    moved = copy_traffic(copy.source, copy.destination, target)
-    traffic, cycles = moved.traffic, moved.traffic.cycles(target)
-    if copy.reorders and moved.together < target.local_copy_bytes_per_cycle:
-        compute = cost.reorder(target, moved.local + traffic.received, moved.together)
-    else:
-        compute = cost.local_copy(target, moved.local)
-    return _moving(name, "copy", compute, traffic, cycles, {}, copy.source, copy.destination, target)
+    word, local, compute = (
+        target.local_copy_bytes_per_cycle,
+        np.zeros(target.tiles, np.int64),
+        np.zeros(target.tiles, np.int64),
+    )
+    moves = [copy_traffic(copy.source, copy.destination, target) for copy in copies]
+    for copy, moved in zip(copies, moves, strict=True):
+        if copy.reorders and moved.together < word:
+            compute += cost.reorder(target, moved.local + moved.traffic.received, moved.together)
+        else:
+            local += word * ceil_div(moved.local, word)
+    # The workers start once for all that only moves.
+    compute += cost.local_copy(target, local)
+    traffic = Traffic.sum((moved.traffic for moved in moves), target.tiles)
+    to: dict[Variable, list[Tensor]] = {}
+    for copy in copies:
+        to.setdefault(copy.destination.variable, []).append(copy.destination)
+    none = Traffic.none(target.tiles)
+    reads, writes = frozenset(copy.source.variable for copy in copies), frozenset(to)
+    return StepAccount(
+        name, "copy", compute, traffic, none, traffic.cycles(target), target.sync_cycles, {}, reads, writes,
+        frozenset(variable for variable, parts in to.items() if _is_all(variable, *_union(parts))),
+    )  # fmt: skip
 
 
 def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
@@ -133,8 +149,12 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     traffic = Traffic(by_tile, none, none) if into else Traffic(none, by_tile, none)
     # All tiles share the link, each has its own port to the exchange: whichever takes longer.
     cycles = max(traffic.cycles(target), target.transfer_cycles(int(by_tile.sum()), bandwidth))
-    source, to = (None, tensor) if into else (tensor, None)
-    return _moving(name, kind, none, traffic, cycles, {"exchange buffers": by_tile}, source, to, target)
+    nothing, one = frozenset[Variable](), frozenset([tensor.variable])
+    reads, writes = (nothing, one) if into else (one, nothing)
+    return StepAccount(
+        name, kind, none, traffic, Traffic.none(target.tiles), cycles, target.sync_cycles,
+        {"exchange buffers": by_tile}, reads, writes, writes if _is_all(tensor.variable, *_runs(tensor)) else nothing,
+    )  # fmt: skip
 
 
 def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: Target) -> StepAccount:
@@ -203,25 +223,6 @@ def _elements(tensor: Tensor, target: Target) -> Ints:
     return np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
 
 
-def _moving(
-    name: str,
-    kind: str,
-    compute: Ints,
-    traffic: Traffic,
-    cycles: int,
-    memory: dict[str, Ints],
-    source: Tensor | None,
-    to: Tensor | None,
-    target: Target,
-) -> StepAccount:
-    """The account of a step that moves the elements of one tensor, in one phase of so many cycles."""
-    reads = frozenset[Variable]() if source is None else frozenset([source.variable])
-    writes = frozenset[Variable]() if to is None else frozenset([to.variable])
-    defines = frozenset[Variable]() if to is None or not _is_all(to.variable, *_runs(to)) else writes
-    none, sync = Traffic.none(target.tiles), target.sync_cycles
-    return StepAccount(name, kind, compute, traffic, none, cycles, sync, memory, reads, writes, defines)
-
-
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
     """The account of a step that moves nothing: a barrier (or, without cycles, a remark on liveness)."""
     none = Traffic.none(target.tiles)
@@ -285,6 +286,12 @@ def _scratch(vertices: Vertices, target: Target) -> Ints:
 def _runs(tensor: Tensor) -> tuple[Ints, Ints]:
     starts, lengths = runs_of(tensor.shape, tensor.strides)
     return starts + tensor.offset, lengths
+
+
+def _union(tensors: Sequence[Tensor]) -> tuple[Ints, Ints]:
+    """Disjoint ascending runs of all elements of tensors of one variable."""
+    starts, lengths = (np.concatenate(parts) for parts in zip(*map(_runs, tensors), strict=True))
+    return merge_runs(starts, lengths)
 
 
 def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:

@@ -12,7 +12,7 @@ class Work(NamedTuple):
     """What one equation computes in one execution.
 
     Attributes:
-        role: such as forward or update.
+        role: such as forward or update; of what looks whether a step's gradients are to be trusted guard.
         operation: such as dot.
         layer: dotted name of the part of the model it belongs to, or of the module of its parameter; "": none.
         source: line of the user's code that asked for it, as "model.py:41"; "": no line of a user's.

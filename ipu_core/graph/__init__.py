@@ -6,6 +6,7 @@ from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
     Call,
+    Copies,
     Copy,
     CrossReplica,
     CrossReplicas,
@@ -33,6 +34,7 @@ __all__ = [
     "Call",
     "Codelet",
     "ComputeSet",
+    "Copies",
     "Copy",
     "CrossReplica",
     "CrossReplicas",

@@ -70,6 +70,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
             return f"Switch {control.variable.name}", [*named, ("default", default)]
         case p.CrossReplicas(each):
             return "CrossReplicas", [("", one) for one in each]
+        case p.Copies(copies):
+            return "Copies", [("", copy) for copy in copies]
         case p.Overlap(steps):
             return "Overlap", [("", step) for step in steps]
         case p.Call(function, name):

@@ -204,6 +204,21 @@ class CrossReplicas:
 
 
 @dataclass(frozen=True, eq=False)
+class Copies:
+    """Copies in one exchange phase, behind one barrier: ``Copies(a, b)``; none writes what another reads or writes.
+
+    Poplar makes one phase of neighbouring copies that are independent. A program says which are one here.
+    """
+
+    copies: tuple[Copy, ...]
+
+    def __init__(self, *copies: Copy) -> None:
+        for copy in copies:
+            expect(Copy, copy=copy)
+        object.__setattr__(self, "copies", copies)
+
+
+@dataclass(frozen=True, eq=False)
 class WriteUndef:
     """Says that a tensor's elements hold nothing worth keeping from here on (for liveness; the values stay)."""
 
@@ -381,6 +396,7 @@ Program = (
     | Copy
     | CrossReplica
     | CrossReplicas
+    | Copies
     | WriteUndef
     | Sync
     | AbortOnNaN

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
@@ -89,11 +90,41 @@ def profile(
     samples = None if is_own(settings.model) else settings.batch
     data = to_data(made.profile, settings=said, samples=samples)
     data["by_optimizer"] = [need._asdict() for need in needs]
-    print(json.dumps(data) if as_json else _words(title, made, needs))
+    scaled = _scaled(problem, how, precision, made)
+    data["loss_scale"] = None if scaled is None else scaled._asdict()
+    print(json.dumps(data) if as_json else _words(title, made, needs, scaled))
     if folder is not None:
         page = to_html(made.profile, title, settings=said, samples=samples, data=data)
         texts = json.dumps(data), page, json.dumps(to_chrome(made.profile))
         write_texts(folder, dict(zip(PROFILE, texts, strict=True)))
+
+
+class ScaledStep(NamedTuple):
+    """What a loss scale costs: scaling, the guard that looks at the gradients, and what they change of the schedule.
+
+    Attributes:
+        cycles: of the step.
+        without: of the same step without a loss scale, planned again.
+        share: of the cycles, what the scale takes.
+    """
+
+    cycles: int
+    without: int
+    share: float
+
+    def words(self) -> str:
+        """In a line."""
+        more, share = self.cycles - self.without, 100 * self.share
+        return f"Loss scale, with its guard: {more:,} cycles, {share:.1f} % of the step; without it {self.without:,}"
+
+
+def _scaled(problem: Problem, how: Recipe, precision: str, made: _Accounted) -> ScaledStep | None:
+    """What the loss scale costs of a step that fits; None: there is none."""
+    if how.training.loss_scale is None or made.refusal is not None:
+        return None
+    plain = replace(how, training=replace(how.training, loss_scale=None))
+    cycles, without = made.profile.cycles, _accounted(problem, plain, precision).profile.cycles
+    return ScaledStep(cycles, without, (cycles - without) / cycles)
 
 
 def _accounted(problem: Problem, how: Recipe, precision: str) -> _Accounted:
@@ -121,12 +152,13 @@ def unfitting(trace: Trace, training: Training, execution: Execution) -> Bill:
     )  # fmt: skip
 
 
-def _words(title: str, made: _Accounted, needs: tuple[OptimizerNeed, ...]) -> str:
+def _words(title: str, made: _Accounted, needs: tuple[OptimizerNeed, ...], scaled: ScaledStep | None) -> str:
     memory = made.profile.memory
     parts = [title]
     if made.refusal is not None:
         parts.append(f"It does not fit, {memory.share:.0%} of a tile: {made.refusal}")
     parts += [f"Plan\n{made.plan}", str(_operations(made.profile))]
+    parts += [] if scaled is None else [scaled.words()]
     parts += [str(_layers(made.profile)), str(optimizer_table(needs)), str(made.profile)]
     return "\n\n".join(parts)
 

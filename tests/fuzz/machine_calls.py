@@ -139,6 +139,7 @@ def _program() -> Calls:
         "Sequence": _call(spread(ipu_core.Sequence, "steps"), lambda d, p: {"steps": [step(d, p), step(d, p)]}),
         "Overlap": _call(spread(ipu_core.Overlap, "steps"), lambda d, p: {"steps": [step(d, p), step(d, p)]}),
         "Execute": _call(ipu_core.Execute, lambda d, p: {"compute_set": p.compute_set}),
+        "Copies": (ipu_core.Copies, lambda d: {}),
         "Copy": _call(ipu_core.Copy, lambda d, p: {
             "source": d.one_of((p.source, p.scratch, p.matrix)), "destination": p.to}),
         "Repeat": _call(ipu_core.Repeat, lambda d, p: {

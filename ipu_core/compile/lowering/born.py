@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence as Listed
 
-from ipu_core.graph.program import Copy, Execute, Program, Sequence, WriteUndef
+from ipu_core.graph.program import Copies, Copy, Execute, Program, Sequence, WriteUndef
 from ipu_core.graph.tensor import Variable, whole
 
 
@@ -28,7 +28,7 @@ def undefined(born: Listed[Variable], programs: Listed[Program]) -> list[Program
 def _written(program: Program) -> Iterator[Variable]:
     """The variables that a program writes, once for each of its steps."""
     match program:
-        case Sequence(steps):
+        case Sequence(steps) | Copies(steps):
             for step in steps:
                 yield from _written(step)
         case Copy(_, destination):

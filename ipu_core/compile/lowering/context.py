@@ -27,6 +27,7 @@ class Lowering:
         views: in whose memory every value lies.
         places: values that an equation computes straight into a tensor that exists already (a state's).
         fused: groups of equation numbers; the equations of a group share compute sets.
+        magnitudes: values that are not made: the maxima that read them take what they are magnitudes of.
         tensors: where every value lies.
         programs: in order.
         entries: of the streamed state, see `Lowered`.
@@ -40,6 +41,7 @@ class Lowering:
     views: Mapping[Var, StridedView]
     places: Mapping[Var, Tensor]
     fused: Sequence[Sequence[int]] = ()
+    magnitudes: frozenset[Var] = frozenset()
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     entries: tuple[Tensor, Tensor] | None = None

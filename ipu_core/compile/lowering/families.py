@@ -33,6 +33,9 @@ def lower_equation(lowering: Lowering, equation: Equation) -> None:
 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:
+    if equation.output in lowering.magnitudes:
+        lowering.tensors[equation.output] = lowering.tensors[equation.operands[0]]
+        return
     operands = [lowering.operand(atom) for atom in equation.inputs]
     op = COMPUTED_AS[equation.op]
     lowering.programs += elementwise(
@@ -61,11 +64,11 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
 
 
 def _reduce(lowering: Lowering, equation: Equation) -> None:
-    (x,) = _sides(lowering, equation)
+    (x,), read = _sides(lowering, equation), lowering.views[equation.operands[0]].root
     lowering.programs += reduce(
         lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
-        maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
-        operation=equation.keyed, name=equation.name,
+        maximum=equation.op == "reduce_max", magnitudes=read in lowering.magnitudes,
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=equation.name,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from ipu_core.compile.lowering.born import undefined
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.fused import fused
+from ipu_core.compile.lowering.magnitudes import compared_magnitudes
 from ipu_core.compile.lowering.scans import ScanLowering, shown_tables
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
@@ -17,6 +18,7 @@ from ipu_core.compile.schedule.overlap import overlapped
 from ipu_core.compile.schedule.supersteps import NO_ROWS, Shared, shared
 from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.phases import in_phases
 from ipu_core.graph.program import (
     Copy,
     DataStream,
@@ -158,7 +160,10 @@ def lower(
             if not isinstance(loop, Scan):
                 begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items() if old in tensors}
-    lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs, system=system)
+    lowering = Lowering(
+        graph, plan, lifetimes(block).views, places, together, compared_magnitudes(block), tensors, programs,
+        system=system,
+    )  # fmt: skip
     branch = branch_of(block)
     if branch and branch.beside:
         lowering.entries = _entries(graph)
@@ -309,7 +314,7 @@ def _lower_equations(
                 waiting.clear()
         # One program, so that no transfer begins among the supersteps of an equation.
         elif steps and equation.op not in VIEWS:
-            lowering.programs[first:] = [Sequence(*steps)]
+            lowering.programs[first:] = [Sequence(*in_phases(steps))]
         made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
         stores += [RemoteStore(tensors[var], far[var]) for var in moved.offloads.get(position, ())]
@@ -338,4 +343,5 @@ def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:
             continue
         overwritten = any(new.variable is other.variable for other, _ in pairs)  # as where two states trade places
         pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
-    lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]
+    back = [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]
+    lowering.programs += in_phases(back)

@@ -97,6 +97,8 @@ def accessed(program: p.Program) -> set[Variable]:
                 pending += [then, otherwise]
             case p.Execute(compute_set):
                 found |= {operand.variable for group in compute_set.groups for operand in group.operands.values()}
+            case p.Copies(copies):
+                pending += copies
             case p.Copy(source, destination):
                 found |= {source.variable, destination.variable}
             case p.StreamCopy(_, tensor) | p.WriteUndef(tensor):

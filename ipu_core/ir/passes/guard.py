@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ipu_core.ir.block import Block, Equation, Format, Literal, Var
+from ipu_core.ir.block import Atom, Block, Equation, Format, Literal, Var
 from ipu_core.ir.bodies import (
     carries_of,
     closed,
@@ -27,6 +28,8 @@ from lowprec import float32 as FLOAT32
 BACKWARD = ("grad_input", "grad_weight")
 UNSCALE = "unscale"
 """Family of the equations that divide the gradients of parameters by the loss scale."""
+GUARD = "guard"
+"""Family of the equations that look whether gradients are to be trusted."""
 
 
 Found = dict[FloatFormat, list[tuple[Var, str]]]
@@ -44,6 +47,10 @@ class _Checks(Appended):
 
     found: Found = field(default_factory=dict)
     parts: Parts = field(default_factory=list)
+
+    def emit(self, op: str, *inputs: Atom, family: str | None = GUARD, **about: Any) -> Var:
+        """Appends an equation of the guard's own family; gives its result."""
+        return super().emit(op, *inputs, family=family, **about)
 
     def check(self, var: Var, name: str) -> None:
         """Finds the largest magnitude of a value; NaN if it holds one."""

@@ -141,12 +141,14 @@ class ReduceChains(_Summing):
 
 
 class MaxChains(ReduceChains):
-    """The largest of the k terms of an (m, k, n) block; NaN if one is NaN."""
+    """The largest of the k terms of an (m, k, n) block, or of their magnitudes; NaN if one is NaN."""
+
+    magnitudes = Param(False)
 
     def prepare(self) -> None:
         """Folds the grid of blocks as a sum does."""
         (x, out), _ = fold([self.x, self.out], self.axes, self.origin, {"m": (-3, -2), "n": (-1, -1)})
-        self._kernel = tile.reduce_max(x, out)
+        self._kernel = tile.largest_magnitude(x, out, self.control) if self.magnitudes else tile.reduce_max(x, out)
 
 
 class SumParts(_Summing):

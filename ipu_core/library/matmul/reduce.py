@@ -15,6 +15,7 @@ def reduce(
     plan: SumPlan,
     *,
     maximum: bool = False,
+    magnitudes: bool = False,
     stochastic: bool = False,
     operation: int | None = None,
     name: str = "",
@@ -27,6 +28,7 @@ def reduce(
         out: mapped, outer * inner elements in C order.
         plan: from `plan_sum`, for these sizes.
         maximum: the largest instead of the sum, exact in any order.
+        magnitudes: of a maximum, that of the terms' magnitudes.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.
         name: for profiles.
@@ -41,7 +43,7 @@ def reduce(
     if x.shape != (p.m, p.k, p.n):
         raise ValueError(f"{x.shape} is not the plan's sum:\n{plan.words()}")
     # a maximum never rounds: as a stochastic vertex it would ask for a key
-    codelet, params = (MaxChains, {}) if maximum else (ReduceChains, {"stochastic": stochastic})
+    codelet, params = (MaxChains, {"magnitudes": magnitudes}) if maximum else (ReduceChains, {"stochastic": stochastic})
     stages = MaxParts if maximum else SumParts
     chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, params, stages)
     result = out.reshape(1, p.m, p.n)

@@ -131,14 +131,14 @@ def test_every_step_has_the_account_that_it_has_alone() -> None:
 def test_steps_of_one_memo_key_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, made = Graph(TARGET), counted(monkeypatch)
     Engine(graph, Sequence(*(step(graph) for step in STEPS[:2] * 3 + STEPS[19:21] * 3)))
-    assert sorted(made) == ["account_copy", "account_execute"]
+    assert sorted(made) == ["account_copies", "account_execute"]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which accounts are made from here on, where none has been kept."""
     made: list[str] = []
     remembered._kept.cache_clear()
-    for name in ("account_execute", "account_copy"):
+    for name in ("account_execute", "account_copies"):
         real = getattr(accountant_module, name)
         monkeypatch.setattr(
             accountant_module, name, lambda *given, name=name, real=real: made.append(name) or real(*given)
@@ -167,7 +167,7 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_another_engine_takes_over_the_accounts_of_the_librarys_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counted(monkeypatch)
     first = [facts(account) for account in built()._account.steps]
-    assert made == ["account_execute", "account_copy"]
+    assert made == ["account_execute", "account_copies"]
     assert [facts(account) for account in built()._account.steps] == first
     assert len(made) == 2
     for number, different in enumerate(DIFFERENT):

@@ -44,6 +44,32 @@ def test_a_models_json_is_what_its_folder_holds(tmp_path: Path, capfd: pytest.Ca
     assert data["by_optimizer"][0]["whole"] == max(data["memory"]["peak"])
 
 
+def test_a_loss_scale_and_its_guard_are_an_item_and_a_tenth_of_a_language_models_step(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["profile", "lm", "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    scaled = data["loss_scale"]
+    assert scaled["cycles"] == data["cycles"]
+    assert 0.02 < scaled["cycles"] / scaled["without"] - 1 <= 0.1
+    assert scaled["share"] * scaled["cycles"] == pytest.approx(scaled["cycles"] - scaled["without"])
+    assert "guard" in {role for row in data["operations"] for role in row["role"].split(", ")}
+    # One phase for all that the guard puts side by side.
+    assert sum(step["name"].split(".")[1] == "concatenate" for step in data["steps"] if step["kind"] == "copy") == 1
+
+
+def test_the_loss_scales_item_is_that_of_the_step_without(capfd: pytest.CaptureFixture[str]) -> None:
+    figures = []
+    for scale in ("64", "none"):
+        assert main(["profile", *SMALL, "--loss-scale", scale, "--json"]) == 0
+        figures.append(json.loads(capfd.readouterr().out))
+    assert figures[0]["loss_scale"]["without"] == figures[1]["cycles"]
+    assert figures[1]["loss_scale"] is None
+    assert main(["profile", *SMALL, "--loss-scale", "64"]) == 0
+    more = figures[0]["cycles"] - figures[1]["cycles"]
+    assert f"Loss scale, with its guard: {more:,} cycles" in capfd.readouterr().out
+
+
 def test_a_comparison_says_what_was_set_otherwise(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
     assert main(["profile", *SMALL, "--out", str(first)]) == 0

@@ -88,7 +88,7 @@ CASES: dict[str, Case] = {
         (X,),
     ),
     "all_reduce of numbers": (lambda x: apply("all_reduce", x.sum(), replicas=3, collective=None) * x, (X,)),
-    "what replicas have alike": (
+    "all_reduce_max and the first replica": (
         lambda x: [apply(op, x[1:3] * 2.0, replicas=4) for op in ("all_reduce_max", "first_replica")],
         (X,),
     ),

@@ -15,6 +15,7 @@ from ipu_core.ir.trace.tracing import trace
 from ipu_core.placement.orders import OrderRule
 from tests.ipu_core.compile.lowering.test_operations import CASES
 
+LINKS = {name for name in CASES if name.startswith(("all_reduce", "shards"))}  # which a C600 has none of
 PRODUCTS = {name for name in CASES if name.startswith(("dot", "scaled_dot", "conv")) and "mask" not in name}
 SCALED = {name for name in PRODUCTS if name.startswith("scaled_dot")}
 CONVOLUTIONS = {name for name in PRODUCTS if name.startswith("conv2d")}
@@ -38,11 +39,11 @@ WAYS = [
     Way("fp16.16/nearest", lacks=SCALED),
     Way("fp16.16/stochastic", lacks=SCALED, control=HALVES),
     Way("bf16.32", lacks=PRODUCTS),
-    Way("fp8.16", "c600", SCALED | CONVOLUTIONS),
-    Way("fp8.16/stochastic", "c600", SCALED | CONVOLUTIONS, HALVES),
+    Way("fp8.16", "c600", SCALED | CONVOLUTIONS | LINKS),
+    Way("fp8.16/stochastic", "c600", SCALED | CONVOLUTIONS | LINKS, HALVES),
     Way("fp16.16/stochastic", lacks=SCALED, control=HALVES, factor=1e4),
     Way("fp16.16/nearest", lacks=SCALED, control=FloatingPointControl(nanoo=True), factor=1e4),
-    Way("fp8.16", "c600", SCALED | CONVOLUTIONS, FloatingPointControl(nanoo=True), 1e4),
+    Way("fp8.16", "c600", SCALED | CONVOLUTIONS | LINKS, FloatingPointControl(nanoo=True), 1e4),
 ]
 
 
