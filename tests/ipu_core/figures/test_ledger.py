@@ -14,12 +14,13 @@ import pytest
 
 from ipu_core import figures
 from ipu_core.__main__ import main
-from ipu_core.figures import arithmetic, catalogue, machines
+from ipu_core.figures import catalogue, machines
 from ipu_core.figures.catalogue import FIGURES, GROUPS, ledger, row_of, select
 from ipu_core.figures.figure import AGREEMENT, Figure, read
 from ipu_core.figures.models import MODELS
 from ipu_core.figures.rows import Ledger, Row
 from ipu_core.reproduce import NAMES as REPRODUCTIONS
+from ipu_core.workloads import logs
 from tests.ipu_core.figures.listed import PAGES, RUNS
 
 OFF = {"gc2-sram-bandwidth": (0.036, 0.039), "aligned-12": (0.4, 0.6), "aligned-13": (1.2, 1.8),
@@ -206,14 +207,14 @@ def test_a_list_with_a_mistake_is_refused(line: str, words: str, tmp_path: Path)
 
 
 def test_the_logs_are_whole_and_each_run_has_its_rows() -> None:
-    with arithmetic.CSV.open(newline="") as file:
+    with logs.CSV.open(newline="") as file:
         runs = {(row["round"], row["workload"], int(row["ipus"])) for row in csv.DictReader(file)}
     assert runs == set(RUNS)
     for release, work, chips in runs:
         (rate,) = select(f"mlperf-{release}-{work}-{chips}-rate")
-        assert rate.published == arithmetic.runs()[release, chips, work]["per_second_per_ipu"]
+        assert rate.published == logs.rows()[release, chips, work]["per_second_per_ipu"]
         (step,) = select(f"mlperf-{release}-{work}-{chips}-step")
-        assert step.published == arithmetic.runs()[release, chips, work]["step_ms"]
+        assert step.published == logs.rows()[release, chips, work]["step_ms"]
 
 
 @pytest.mark.parametrize("chips", [1, 2, 3, 8])

@@ -1,0 +1,148 @@
+"""What `python -m ipu_core profile WORKLOAD --system NAME` prints: an update on a system beside what was logged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from ipu_core.chip.system import System
+from ipu_core.train.table import Table
+from ipu_core.workloads.catalogue import workload
+from ipu_core.workloads.system_run import SystemRun, on_system
+
+
+def profile(
+    name: str, system: str, *, stages: int | None = None, replicas: int | None = None, micro_batch: int | None = None,
+    micro_batches: int | None = None, global_batch: int | None = None, schedule: str | None = None,
+    collective: str | None = None, precision: str | None = None, recompute: str | None = None,
+    update_overhead: float | None = None, host_samples_per_second: float | None = None, as_json: bool = False,
+) -> None:  # fmt: skip
+    """Prints the account of a workload's update on a system.
+
+    Args:
+        name: of the workload.
+        system: its name.
+        stages, replicas, micro_batches, global_batch, schedule, collective, precision, recompute, update_overhead: as
+            of `on_system`.
+        micro_batch: rows; None: as published on that chip.
+        host_samples_per_second: what all hosts together can prepare; None: not known.
+        as_json: as one JSON object with fixed names.
+
+    Raises:
+        ValueError: as `on_system`, and a system that there is not.
+    """
+    where = System(system)
+    if host_samples_per_second is not None:
+        where = replace(where, host_samples_per_second=host_samples_per_second)
+    meant = workload(name, micro_batch=micro_batch, target=where.target.name, stages=stages)
+    made = on_system(
+        meant, where, replicas=replicas, micro_batches=micro_batches, global_batch=global_batch,
+        schedule="grouped" if schedule is None else schedule, collective=collective, precision=precision,
+        recompute=recompute, update_overhead=update_overhead,
+    )  # fmt: skip
+    print(json.dumps(made.to_json()) if as_json else words(made))
+
+
+def words(made: SystemRun) -> str:
+    """The account in words and tables."""
+    work, whole = made.workload, made.profile
+    idle = whole.system.chips - whole.chips
+    unused = f", {idle:,} more are idle" if idle else ""
+    lines = [
+        f"{work.title}, {work.size}: {whole.replicas:,} replicas of {whole.stages} stages on {whole.system.name}, "
+        f"{whole.chips:,} {whole.system.target.name} chips{unused}",
+        f"{work.precision}; {whole.schedule.name}, {whole.micro_batches} micro-batches an update, a batch of "
+        f"{whole.samples_per_update:,.0f}, recomputation: {work.recompute}",
+        *(f"  {source}" for source in work.sources),
+        "",
+        str(_times(made)),
+        _bound(made),
+        "",
+        f"the slowest stage, as which all are taken: {made.stage.stage.name}",
+        f"  {_stage(made)}",
+        f"  {_memory(made)}",
+        f"schedule: {_schedule(made)}",
+        f"{whole.collective.words()}",
+        f"bytes a chip sends in an update: {_bytes(made)}",
+        _energy(made),
+        *(["", str(_logged(made))] if made.logged else ["", "nothing is logged with these settings"]),
+        f"planned in {made.planned_in:.1f} s",
+    ]
+    return "\n".join(lines)
+
+
+def _times(made: SystemRun) -> Table:
+    whole = made.profile
+    named = dict(whole.parts())
+    rounds, fill = whole.micro_batches, whole.stages - 1
+    labels = {
+        "forward and backward": f"forward and backward, {rounds:,} rounds",
+        "fill and flush": f"fill and flush, {fill} rounds" if whole.schedule.name == "grouped" else "fill and waiting",
+        "overhead": f"overhead, {whole.update_overhead_from}",
+    }
+    rows = [
+        (labels.get(name, name), f"{1e3 * seconds:,.3f}", f"{100 * seconds / whole.seconds_of_chips:.1f} %")
+        for name, seconds in named.items()
+    ]
+    rows.append(("an update", f"{1e3 * whole.seconds_of_chips:,.3f}", ""))
+    rows.append(("host, beside it", f"{1e3 * whole.input_seconds:,.3f}", ""))
+    title = f"{whole.samples_per_second:,.1f} samples a second, {whole.samples_per_second / whole.chips:,.1f} a chip"
+    return Table(title, ("", "ms", "share"), tuple(rows))
+
+
+def _bound(made: SystemRun) -> str:
+    whole = made.profile
+    if whole.input_bound:
+        return f"input-bound: the hosts take {1e3 * whole.input_seconds:,.3f} ms to feed an update"
+    known = whole.system.host_samples_per_second
+    prepared = f"they prepare {known:,.0f} samples a second" if known else "what they can prepare is not said"
+    return f"bound by the chips: the hosts feed an update in less; {prepared}"
+
+
+def _stage(made: SystemRun) -> str:
+    planned = f"planned {made.stage.cycles_per_micro_batch / 1e6:,.3f} M cycles a micro-batch"
+    found = made.stage.measured
+    if found is None or made.stage.ratio is None:
+        return f"{planned}; no slope is measured of it"
+    low, high = (cycles / 1e6 for cycles in found.cycles)
+    slope = f"{low:,.2f}" if low == high else f"{low:,.2f} to {high:,.2f}"
+    least, most = (100 * (ratio - 1) for ratio in made.stage.ratio)
+    error = f"{least:+.0f} %" if round(least) == round(most) else f"{least:+.0f} to {most:+.0f} %"
+    return f"{planned}, measured slope {slope} M: {error}, in every round; the overhead is apart"
+
+
+def _memory(made: SystemRun) -> str:
+    memory = made.stage.profile.memory
+    fits = "" if memory.peak_bytes <= memory.available else ": it does not fit"
+    return f"fullest tile: {memory.peak_bytes:,} of {memory.available:,} bytes{fits}"
+
+
+def _schedule(made: SystemRun) -> str:
+    whole = made.profile
+    kept = ", ".join(map(str, whole.schedule.stashes))
+    return f"{whole.schedule.cycles:,} pipeline cycles, bubble {100 * whole.bubble:.1f} %, stashes by stage {kept}"
+
+
+def _bytes(made: SystemRun) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {size:,.0f}" for name, size in made.profile.bytes_per_chip.items())
+
+
+def _energy(made: SystemRun) -> str:
+    least, most = made.profile.joules_per_sample
+    joules = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+    return f"{joules} J a sample: modelled time times published power of {made.profile.chips:,} chips"
+
+
+def _logged(made: SystemRun) -> Table:
+    here = 1e3 * made.profile.seconds_per_update
+    rows = tuple(
+        (
+            run.words(),
+            f"{run.step_ms:,.2f}",
+            f"{here:,.2f}",
+            f"{100 * (here / run.step_ms - 1):+.1f} %",
+            f"{1e3 * made.fits(run):,.2f}",
+        )
+        for run in made.logged
+    )
+    return Table("an update, ms", ("run", "logged", "here", "error", "overhead that fits"), rows)

@@ -1,0 +1,192 @@
+"""A workload on a system: its slowest stage planned, the rest by forms; modelled beside what was logged."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_core.chip.collectives import all_reduce
+from ipu_core.chip.system import System
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.ir.block import Type
+from ipu_core.ir.precision.precision import Precision
+from ipu_core.system.account import SystemProfile, check_chips
+from ipu_core.system.schedule import SCHEDULES, Schedule
+from ipu_core.workloads.cuts import cut, parameters_of
+from ipu_core.workloads.logs import LoggedRun, logged_runs
+from ipu_core.workloads.published import Stage, Workload
+from ipu_core.workloads.stage_account import StageAccount, account
+from lowprec.checks import expect, integer, shown
+
+
+@dataclass(frozen=True, eq=False)
+class SystemRun:
+    """A workload's update on a system.
+
+    Attributes:
+        stage: the account of the slowest stage.
+        profile: of the whole.
+        planned_in: seconds that it took.
+    """
+
+    stage: StageAccount
+    profile: SystemProfile
+    planned_in: float
+
+    @property
+    def workload(self) -> Workload:
+        """With the settings that were accounted."""
+        return self.stage.workload
+
+    @property
+    def logged(self) -> tuple[LoggedRun, ...]:
+        """Runs of the logs with this chip, number of chips, accumulation and global batch."""
+        work, made = self.workload, self.profile
+        key = (work.logged, made.system.target.name, made.chips, made.replicas, made.micro_batches)
+        return tuple(
+            run for run in logged_runs()
+            if key == (run.workload, run.target, run.chips, run.replicas, run.micro_batches)
+            and run.global_batch == made.samples_per_update
+        )  # fmt: skip
+
+    def fits(self, run: LoggedRun) -> float:
+        """The overhead in seconds with which the account would be what was logged; below 0: it is above already."""
+        return run.step_ms / 1e3 - (self.profile.seconds_of_chips - self.profile.update_overhead)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures under fixed names; "logged": runs with these settings, their step and ours over it, less 1."""
+        work, memory = self.workload, self.stage.profile.memory
+        seconds = self.profile.seconds_per_update
+        return {
+            "workload": work.name, "stage": self.stage.stage.name, "precision": work.precision,
+            "micro_batch": work.rows, "recompute": work.recompute,
+            "cycles_per_micro_batch": self.stage.cycles_per_micro_batch,
+            "cycles_of_update": self.stage.cycles_of_update,
+            "stage_ratio": None if self.stage.ratio is None else list(self.stage.ratio),
+            **self.profile.to_json(),
+            "bytes_of_fullest_tile": memory.peak_bytes, "bytes_of_a_tile": memory.available,
+            "fits": memory.peak_bytes <= memory.available,
+            "logged": [
+                {"run": run.words(), "step_ms": run.step_ms, "per_second": run.per_second,
+                 "error": 1e3 * seconds / run.step_ms - 1, "overhead_that_fits": self.fits(run)}
+                for run in self.logged
+            ],
+            "planned_in": self.planned_in,
+        }  # fmt: skip
+
+
+def on_system(
+    workload: Workload,
+    system: System | str,
+    *,
+    stages: int | None = None,
+    replicas: int | None = None,
+    micro_batches: int | None = None,
+    global_batch: int | None = None,
+    schedule: str = "grouped",
+    collective: str | None = None,
+    precision: Precision | str | None = None,
+    recompute: str | None = None,
+    update_overhead: float | None = None,
+) -> SystemRun:
+    """The account of a workload's update on a system; what is None is as published, but for `replicas`.
+
+    The slowest stage is planned from shapes alone, which takes 10 to 40 seconds; all stages are taken as slow.
+
+    Args:
+        workload: such as `bert_large()`.
+        system: a System, or its name.
+        stages: chips of a replica, see `cut`.
+        replicas: None: as many as the system has room for.
+        micro_batches: of an update of one replica.
+        global_batch: samples of an update, instead of `micro_batches`.
+        schedule: one of SCHEDULES.
+        collective: the algorithm of the gradients' all-reduce, see `ipu_core.chip.collectives`.
+        precision, recompute: as of `account`.
+        update_overhead: seconds of an update that no model here explains; None: the workload's on its own chip, else 0.
+
+    Raises:
+        ValueError: more chips than there are, a batch that does not divide, what is never cut or not trained.
+        UnsupportedByTarget: several chips without links.
+    """
+    began = time.perf_counter()
+    expect(Workload, workload=workload)
+    where = system if isinstance(system, System) else System(system)
+    if workload.optimizer is None:
+        raise ValueError(f"{workload.name} is not trained: a system's account is of updates")
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
+    count = workload.pipeline if stages is None else stages
+    copies = max(1, where.chips // integer("stages", count, 1)) if replicas is None else replicas
+    check_chips(where, copies, count)
+    chip = where.target
+    if copies * count > 1 and not where.neighbour_bandwidth:
+        raise UnsupportedByTarget(f"the chips of {where.name} ({chip.name}) have no links: one chip, or another system")
+    meant = cut(workload, count)
+    meant = meant.changed(stages=tuple(_kept(each, count, schedule) for each in meant.stages))
+    if global_batch is not None:
+        if micro_batches is not None:
+            raise ValueError("global_batch says micro_batches: give one of them")
+        micro_batches = _divided(meant, copies, global_batch)
+    own = workload.update_overhead if workload.target == chip.name else 0.0
+    overhead = own if update_overhead is None else update_overhead
+    made = account(
+        meant, target=chip, precision=precision, micro_batches=micro_batches, recompute=recompute,
+        update_overhead=overhead,
+    )  # fmt: skip
+    words = "given" if update_overhead is not None else f"fitted to {workload.overhead_run}" if own else "none"
+    profile = profile_of(made, where, copies, schedule, collective, words)
+    return SystemRun(made, profile, time.perf_counter() - began)
+
+
+def profile_of(
+    made: StageAccount, system: System, replicas: int, schedule: str, collective: str | None, overhead_from: str
+) -> SystemProfile:
+    """The profile of a system whose slowest stage is accounted."""
+    work, chip, stages = made.workload, made.target, made.workload.pipeline
+    forward = chip.seconds(made.cycles_forward)
+    backward = made.seconds_per_micro_batch - forward
+    moved = sum(each.bytes * each.runs for each in made.profile.host)
+    return SystemProfile(
+        system=system,
+        replicas=replicas,
+        schedule=Schedule(schedule, (forward,) * stages, (backward,) * stages, work.micro_batches),
+        samples=work.samples,
+        collective=all_reduce(system, gradient_bytes(made), replicas, stride=stages, algorithm=collective),
+        update_seconds=chip.seconds(made.cycles_of_update),
+        link_bytes=made.link_bytes,
+        host_bytes=moved,
+        host_seconds=chip.seconds(made.cycles_of_host),
+        update_overhead=made.update_overhead,
+        update_overhead_from=overhead_from,
+    )
+
+
+def gradient_bytes(made: StageAccount) -> int:
+    """Bytes of a stage's gradients in the format of their sum, which is what is sent."""
+    count = parameters_of([part for run in made.workload.parts_of(made.stage) for part in run])
+    return Type((count,), made.training.precision.gradient_sum).nbytes
+
+
+def _kept(stage: Stage, stages: int, schedule: str) -> Stage:
+    """A stage with the stashes of its place in a schedule: published ones are those of a grouped one."""
+    each = {"grouped": 2, "interleaved": 1, "1f1b": 1, "sequential": 0}[schedule]
+    return Stage(stage.name, stage.parts, stage.stashes // 2 * each)
+
+
+def _divided(workload: Workload, replicas: int, global_batch: int) -> int:
+    """Micro-batches of an update.
+
+    Raises:
+        ValueError: they are no whole number; the nearest batch that is one is named.
+    """
+    one = workload.samples * replicas
+    count, left = divmod(integer("global_batch", global_batch, 1), one)
+    if left or not count:
+        near = max(1, round(global_batch / one)) * one
+        raise ValueError(
+            f"a batch of {global_batch:,} is no whole number of micro-batches: {replicas} replicas take {one:,} "
+            f"samples a micro-batch; global_batch={near:,} is near"
+        )
+    return count
