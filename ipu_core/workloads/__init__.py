@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ipu_core.workloads import command as command
     from ipu_core.workloads import system_command as system_command
     from ipu_core.workloads.catalogue import workload
+    from ipu_core.workloads.choices import Configuration, Configurations, configurations
     from ipu_core.workloads.cuts import cut
     from ipu_core.workloads.published import Measured, Part, Stage, Workload
     from ipu_core.workloads.sequences import lstm_deepbench, wavenet
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from ipu_core.workloads.vision import resnet50
 
 __all__ = [
-    "NAMES", "Measured", "Part", "Stage", "StageAccount", "SystemRun", "Workload", "account", "bert_base", "bert_large",
-    "cut", "gpt2", "lstm_deepbench", "on_system", "resnet50", "wavenet", "workload",
+    "NAMES", "Configuration", "Configurations", "Measured", "Part", "Stage", "StageAccount", "SystemRun", "Workload",
+    "account", "bert_base", "bert_large", "configurations", "cut", "gpt2", "lstm_deepbench", "on_system", "resnet50",
+    "wavenet", "workload",
 ]  # fmt: skip
 
 NAMES = ("bert-large", "bert-base", "gpt2", "resnet50", "lstm-deepbench", "wavenet")
@@ -36,6 +38,7 @@ __getattr__ = lazy_names(
         "system_command": "",
         "stage_account": "StageAccount account",
         "catalogue": "workload",
+        "choices": "Configuration Configurations configurations",
         "cuts": "cut",
         "system_run": "SystemRun on_system",
         "sequences": "lstm_deepbench wavenet",

@@ -123,8 +123,7 @@ def on_system(
     chip = where.target
     if copies * count > 1 and not where.neighbour_bandwidth:
         raise UnsupportedByTarget(f"the chips of {where.name} ({chip.name}) have no links: one chip, or another system")
-    meant = cut(workload, count)
-    meant = meant.changed(stages=tuple(_kept(each, count, schedule) for each in meant.stages))
+    meant = as_scheduled(cut(workload, count), schedule)
     if global_batch is not None:
         if micro_batches is not None:
             raise ValueError("global_batch says micro_batches: give one of them")
@@ -136,30 +135,46 @@ def on_system(
         update_overhead=overhead,
     )  # fmt: skip
     words = "given" if update_overhead is not None else f"fitted to {workload.overhead_run}" if own else "none"
-    profile = profile_of(made, where, copies, schedule, collective, words)
+    profile = profile_of(made, where, copies, schedule, collective=collective, overhead_from=words)
     return SystemRun(made, profile, time.perf_counter() - began)
 
 
 def profile_of(
-    made: StageAccount, system: System, replicas: int, schedule: str, collective: str | None, overhead_from: str
+    made: StageAccount,
+    system: System,
+    replicas: int,
+    schedule: str = "grouped",
+    *,
+    collective: str | None = None,
+    overhead_from: str | None = None,
+    micro_batches: int | None = None,
 ) -> SystemProfile:
-    """The profile of a system whose slowest stage is accounted."""
+    """The profile of a system whose slowest stage is accounted.
+
+    Args:
+        made: of the stage.
+        system, replicas, schedule, collective: as of `on_system`.
+        overhead_from: words on its constant; None: the stage's own.
+        micro_batches: of an update of one replica, which change no cycle of one; None: those of the account.
+    """
     work, chip, stages = made.workload, made.target, made.workload.pipeline
+    count = work.micro_batches if micro_batches is None else micro_batches
+    share = count / work.micro_batches
     forward = chip.seconds(made.cycles_forward)
     backward = made.seconds_per_micro_batch - forward
     moved = sum(each.bytes * each.runs for each in made.profile.host)
     return SystemProfile(
         system=system,
         replicas=replicas,
-        schedule=Schedule(schedule, (forward,) * stages, (backward,) * stages, work.micro_batches),
+        schedule=Schedule(schedule, (forward,) * stages, (backward,) * stages, count),
         samples=work.samples,
         collective=all_reduce(system, gradient_bytes(made), replicas, stride=stages, algorithm=collective),
         update_seconds=chip.seconds(made.cycles_of_update),
         link_bytes=made.link_bytes,
-        host_bytes=moved,
-        host_seconds=chip.seconds(made.cycles_of_host),
+        host_bytes=round(moved * share),
+        host_seconds=chip.seconds(made.cycles_of_host * share),
         update_overhead=made.update_overhead,
-        update_overhead_from=overhead_from,
+        update_overhead_from=made.overhead_words if overhead_from is None else overhead_from,
     )
 
 
@@ -169,10 +184,15 @@ def gradient_bytes(made: StageAccount) -> int:
     return Type((count,), made.training.precision.gradient_sum).nbytes
 
 
-def _kept(stage: Stage, stages: int, schedule: str) -> Stage:
-    """A stage with the stashes of its place in a schedule: published ones are those of a grouped one."""
-    each = {"grouped": 2, "interleaved": 1, "1f1b": 1, "sequential": 0}[schedule]
-    return Stage(stage.name, stage.parts, stage.stashes // 2 * each)
+def as_scheduled(workload: Workload, schedule: str) -> Workload:
+    """With the stashes of each stage's place in a schedule: published ones are those of a grouped one."""
+    kept = Schedule(schedule, (1.0,) * workload.pipeline, (1.0,) * workload.pipeline, 2 * workload.pipeline).stashes
+
+    def one(stage: Stage) -> Stage:
+        behind = stage.stashes // 2  # stages behind it, in a grouped schedule two stashes for each
+        return Stage(stage.name, stage.parts, kept[workload.pipeline - 1 - behind])
+
+    return workload.changed(stages=tuple(map(one, workload.stages)))
 
 
 def _divided(workload: Workload, replicas: int, global_batch: int) -> int:

@@ -241,7 +241,7 @@ def test_json_has_fixed_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["figures", "systems", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made.keys() == {"counts", "rows"}
-    assert made["counts"].keys() == {"holds", "off", "not checkable", "not run"}
+    assert made["counts"].keys() == {"holds", "off", "predicted", "not checkable", "not run"}
     assert len(made["rows"]) == sum(made["counts"].values()) == len(select("systems"))
     assert all(row.keys() == JSON_FIELDS for row in made["rows"])
     (peak,) = (row for row in made["rows"] if row["name"] == "m2000-peak")

@@ -202,3 +202,32 @@ def test_one_chip_is_a_system_too() -> None:
         small("none").changed(pipeline=1, stages=cut(small("none"), 1).stages), System(Target("gc200"))
     )
     assert (whole.profile.chips, whole.profile.collective.seconds, whole.profile.bubble) == (1, 0, 0)
+
+
+def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tiny(micro_batch: int = 1, **_: Any) -> Any:
+        return workloads.bert_base(micro_batch=micro_batch, places=32)
+
+    monkeypatch.setitem(workloads.catalogue.WORKLOADS, "bert-base", tiny)
+    told: list[str] = []
+    found = workloads.configurations(
+        "bert-base", "m2000", global_batch=16, stages=(2, 3, 4), micro_batch=(1, 3, 4), most=3, progress=told.append
+    )
+    ways = {(one.profile.stages, one.profile.replicas, one.micro_batch, one.profile.micro_batches) for one in found}
+    assert ways == {(2, 2, 4, 1), (2, 2, 1, 4), (4, 1, 4, 2)}
+    assert len(told) == len(found) == 3
+    seconds = [one.profile.seconds_per_update for one in found if one.fits]
+    assert seconds == sorted(seconds)
+    assert all(one.profile.samples_per_update == 16 for one in found)
+    why = {(stages, rows): words for stages, rows, words in found.left_out}
+    assert why[3, 1] == "4 chips are no whole number of replicas"
+    assert why[2, 3] == "2 replicas take 12 samples a micro-batch"
+    assert why[4, 1] == "3 are planned (most=)"
+    assert "not planned: 4 stages, micro-batch 1" in str(found)
+    with pytest.raises(ValueError, match="no way to train bert-base on m2000 with a batch of 7: 4 stages"):
+        workloads.configurations("bert-base", "m2000", global_batch=7, stages=(4,), micro_batch=(1,))
+
+
+def test_what_cannot_fit_is_not_planned() -> None:
+    with pytest.raises(ValueError, match="at least 1,345 MB of memory, and a chip has 941"):
+        workloads.configurations("bert-large", "m2000", global_batch=8, stages=(1,), micro_batch=(1,))
