@@ -56,18 +56,22 @@ def run(
     stages: int | None = None,
     micro_batch: int | None = None,
     as_measured: tuple[int, float] | None = None,
+    samples: float = 0.0,
 ) -> float:
     """A figure of a workload on a system, one of RUN.
 
     Args:
         workload, stages, micro_batch: what is trained and how it is cut; None: as published on that chip.
         system, replicas, micro_batches: where, how often, and of an update.
-        figure: one of RUN.
+        figure: one of RUN, or "minutes" that so many samples take.
         as_measured: so many replicas, and what was measured of them: ours is that, scaled by the model.
     """
     where = System(system)
     made = _planned(workload, where.target.name, stages, micro_batch)
-    ours = RUN[figure](profile_of(made, where, replicas, micro_batches=micro_batches))
+    whole = profile_of(made, where, replicas, micro_batches=micro_batches)
+    if figure == "minutes":
+        return whole.seconds_to_train(samples) / 60
+    ours = RUN[figure](whole)
     if as_measured is None:
         return ours
     few, measured = as_measured

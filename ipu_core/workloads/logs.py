@@ -31,6 +31,8 @@ class LoggedRun:
         global_batch: samples of an update; two sequences to a row of BERT's on average.
         step_ms: milliseconds of an update.
         per_second: samples.
+        samples_to_target: of a whole training, the median.
+        minutes: of it, the mean without the fastest and the slowest.
     """
 
     round: str
@@ -40,6 +42,8 @@ class LoggedRun:
     global_batch: int
     step_ms: float
     per_second: float
+    samples_to_target: float
+    minutes: float
 
     @property
     def target(self) -> str:
@@ -75,7 +79,7 @@ def logged_runs() -> tuple[LoggedRun, ...]:
     return tuple(
         LoggedRun(
             round, chips, workload, int(row["accumulation"]), int(row["global_batch"]), row["step_ms"],
-            row["per_second"],
+            row["per_second"], row["samples_to_target_median"], row["time_to_train_min_olympic"],
         )
         for (round, chips, workload), row in rows().items()
     )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ipu_core.chip.system import System
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
+from ipu_core.workloads.logs import LoggedRun
 from ipu_core.workloads.system_run import SystemRun, on_system
 
 
@@ -66,6 +67,7 @@ def words(made: SystemRun) -> str:
         f"bytes a chip sends in an update: {_bytes(made)}",
         _energy(made),
         *(["", str(_logged(made))] if made.logged else ["", "nothing is logged with these settings"]),
+        *(_trained(made, run) for run in made.logged),
         f"planned in {made.planned_in:.1f} s",
     ]
     return "\n".join(lines)
@@ -131,6 +133,14 @@ def _energy(made: SystemRun) -> str:
     least, most = made.profile.joules_per_sample
     joules = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
     return f"{joules} J a sample: modelled time times published power of {made.profile.chips:,} chips"
+
+
+def _trained(made: SystemRun, run: LoggedRun) -> str:
+    minutes = made.profile.seconds_to_train(run.samples_to_target) / 60
+    return (
+        f"to its target, {run.samples_to_target:,.0f} samples: {minutes:,.2f} min at this rate; {run.words()} took "
+        f"{run.minutes:,.2f}, evaluation and start included"
+    )
 
 
 def _logged(made: SystemRun) -> Table:

@@ -69,7 +69,9 @@ class SystemRun:
             "fits": memory.peak_bytes <= memory.available,
             "logged": [
                 {"run": run.words(), "step_ms": run.step_ms, "per_second": run.per_second,
-                 "error": 1e3 * seconds / run.step_ms - 1, "overhead_that_fits": self.fits(run)}
+                 "error": 1e3 * seconds / run.step_ms - 1, "overhead_that_fits": self.fits(run),
+                 "minutes_to_train": run.minutes,
+                 "modelled_minutes": self.profile.seconds_to_train(run.samples_to_target) / 60}
                 for run in self.logged
             ],
             "planned_in": self.planned_in,

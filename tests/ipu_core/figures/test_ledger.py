@@ -237,6 +237,14 @@ def test_it_prints_all_columns_and_counts(light: Ledger) -> None:
     assert repr(light) == text
 
 
+def test_a_prediction_has_a_figure_of_ours_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "MODELS", {"run": lambda **_: 357.5})
+    (row,) = ledger("predicted-bert-bow-256-step")
+    assert (row.kind, row.error, row.ours, row.verdict) == ("predicted", None, 357.5, "predicted")
+    assert "not measured" in str(row)
+    assert {each.kind for each in ledger("predicted")} == {"not run"}
+
+
 def test_json_has_fixed_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["figures", "systems", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -246,7 +254,7 @@ def test_json_has_fixed_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row.keys() == JSON_FIELDS for row in made["rows"])
     (peak,) = (row for row in made["rows"] if row["name"] == "m2000-peak")
     assert (peak["published"], peak["unit"], peak["model"], peak["verdict"]) == (1.0, "PFLOP/s", "system", "holds")
-    assert peak["arguments"] == {"target": "gc200", "chips": 4, "figure": "peak"}
+    assert peak["arguments"] == {"system": "m2000", "figure": "peak"}
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from ipu_core import System, Target, __main__, workloads
 from ipu_core.errors import UnsupportedByTarget
+from ipu_core.figures.systems import _planned
 from ipu_core.system.account import SystemProfile
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import logged_runs
-from ipu_core.workloads.system_run import SystemRun, gradient_bytes
+from ipu_core.workloads.system_run import SystemRun, gradient_bytes, profile_of
 from tests.ipu_core.workloads.test_workloads import small
 
 SMALL = workloads.bert_base(micro_batch=1, places=32)
@@ -231,3 +232,36 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
 def test_what_cannot_fit_is_not_planned() -> None:
     with pytest.raises(ValueError, match="at least 1,345 MB of memory, and a chip has 941"):
         workloads.configurations("bert-large", "m2000", global_batch=8, stages=(1,), micro_batch=(1,))
+
+
+def error(name: str, system: str, run: str, **settings: Any) -> float:
+    """A planned update over the logged one, less 1."""
+    where = System(system)
+    key = (name, where.target.name, settings.pop("stages", None), settings.pop("micro_batch", None))
+    profile = profile_of(_planned(*key), where, **settings)
+    (logged,) = (
+        each for each in logged_runs() if each.words() == run and each.workload == _planned(*key).workload.logged
+    )
+    return 1e3 * profile.seconds_per_update / logged.step_ms - 1
+
+
+def test_bert_on_16_and_128_bow_chips_with_the_constant_of_64() -> None:
+    """The issue's bounds: 3 and 6 %; on 64 chips the constant is fitted."""
+    assert abs(error("bert-large", "bow-pod64", "MLPerf v2.0, 64 Bow chips", replicas=8, micro_batches=96)) < 0.005
+    assert abs(error("bert-large", "bow-pod128", "MLPerf v2.0, 128 Bow chips", replicas=16, micro_batches=64)) < 0.03
+    assert abs(error("bert-large", "bow-pod16", "MLPerf v2.0, 16 Bow chips", replicas=2, micro_batches=256)) < 0.06
+
+
+@pytest.mark.slow
+def test_other_runs_with_the_constant_of_64_chips() -> None:
+    """Within 10 %, but for ResNet-50 with 22 images, whose planned stage takes turns for want of memory."""
+    bert: dict[str, Any] = {"name": "bert-large", "micro_batches": 96}
+    assert abs(error(system="pod64", run="MLPerf v1.1, 64 GC200 chips", replicas=8, **bert)) < 0.005
+    assert abs(error(system="pod128", run="MLPerf v1.1, 128 GC200 chips", replicas=16, **bert)) < 0.1
+    few = {"stages": 4, "replicas": 4, "micro_batches": 192}
+    assert abs(error("bert-large", "pod16", "MLPerf v1.1, 16 GC200 chips", **few)) < 0.1
+    assert abs(error("resnet50", "bow-pod64", "MLPerf v2.0, 64 Bow chips", replicas=64, micro_batches=4)) < 0.02
+    assert abs(error("resnet50", "bow-pod128", "MLPerf v2.0, 128 Bow chips", replicas=128, micro_batches=2)) < 0.1
+    assert abs(error("resnet50", "pod16", "MLPerf v1.1, 16 GC200 chips", replicas=16, micro_batches=10)) < 0.1
+    off = error("resnet50", "bow-pod16", "MLPerf v2.0, 16 Bow chips", replicas=16, micro_batches=10, micro_batch=22)
+    assert 0.1 < off < 0.6
