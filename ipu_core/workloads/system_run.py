@@ -117,14 +117,10 @@ def on_system(
     where = system if isinstance(system, System) else System(system)
     if workload.optimizer is None:
         raise ValueError(f"{workload.name} is not trained: a system's account is of updates")
-    if not isinstance(schedule, str) or schedule not in SCHEDULES:
-        raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
     count = workload.pipeline if stages is None else stages
     copies = max(1, where.chips // integer("stages", count, 1)) if replicas is None else replicas
-    check_chips(where, copies, count)
+    _check(where, copies, count, schedule, collective)
     chip = where.target
-    if copies * count > 1 and not where.neighbour_bandwidth:
-        raise UnsupportedByTarget(f"the chips of {where.name} ({chip.name}) have no links: one chip, or another system")
     meant = as_scheduled(cut(workload, count), schedule)
     if global_batch is not None:
         if micro_batches is not None:
@@ -139,6 +135,17 @@ def on_system(
     words = "given" if update_overhead is not None else f"fitted to {workload.overhead_run}" if own else "none"
     profile = profile_of(made, where, copies, schedule, collective=collective, overhead_from=words)
     return SystemRun(made, profile, time.perf_counter() - began)
+
+
+def _check(system: System, replicas: int, stages: int, schedule: str, collective: str | None) -> None:
+    """Refuses before anything is planned what would be refused after it."""
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
+    check_chips(system, replicas, stages)
+    if replicas * stages > 1 and not system.neighbour_bandwidth:
+        words = f"the chips of {system.name} ({system.target.name}) have no links"
+        raise UnsupportedByTarget(f"{words}: one chip, or another system")
+    all_reduce(system, 0, replicas, stride=stages, algorithm=collective)
 
 
 def profile_of(

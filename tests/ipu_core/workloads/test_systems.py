@@ -80,6 +80,8 @@ def test_what_is_refused() -> None:
         workloads.on_system(SMALL, System("c600", chips=4))
     with pytest.raises(ValueError, match="no schedule 'zigzag'"):
         workloads.on_system(SMALL, "bow-pod16", schedule="zigzag")
+    with pytest.raises(ValueError, match="no algorithm 'star'; there are ring"):
+        workloads.on_system(SMALL, "bow-pod16", collective="star")
     with pytest.raises(ValueError, match="unknown system 'pod17'"):
         workloads.on_system(SMALL, "pod17")
 
