@@ -558,20 +558,15 @@ def _profile(given: argparse.Namespace) -> int:
 
 
 def _on_system(given: argparse.Namespace) -> int:
-    for name in ("target", "stage", "out"):
+    for name, why in {"target": "which --system says", "stage": "and --system takes the slowest"}.items():
         if getattr(given, name) is not None:
-            why = {
-                "target": "which --system says",
-                "stage": "and --system takes the slowest",
-                "out": "and not for --system",
-            }
-            raise ValueError(f"--{name} is of one chip, {why[name]}")
+            raise ValueError(f"--{name} is of one chip, {why}")
     workloads.system_command.profile(
         given.name, given.system, stages=given.stages, replicas=given.replicas, micro_batch=given.micro_batch,
         micro_batches=given.micro_batches, global_batch=given.global_batch, schedule=given.pipeline_schedule,
         collective=given.collective, precision=given.precision, recompute=_recomputed(given.recompute),
         update_overhead=given.update_overhead, host_samples_per_second=given.host_samples_per_second,
-        as_json=given.json,
+        as_json=given.json, folder=given.out,
     )  # fmt: skip
     return 0
 

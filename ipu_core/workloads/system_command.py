@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from ipu_core.chip.system import System
+from ipu_core.study.files import check_writable
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
 from ipu_core.workloads.logs import LoggedRun
+from ipu_core.workloads.system_page import to_chrome, to_html
 from ipu_core.workloads.system_run import SystemRun, on_system
+
+FILES = ("system.json", "system.html", "trace.json")
 
 
 def profile(
@@ -17,6 +22,7 @@ def profile(
     micro_batches: int | None = None, global_batch: int | None = None, schedule: str | None = None,
     collective: str | None = None, precision: str | None = None, recompute: str | None = None,
     update_overhead: float | None = None, host_samples_per_second: float | None = None, as_json: bool = False,
+    folder: Path | None = None,
 ) -> None:  # fmt: skip
     """Prints the account of a workload's update on a system.
 
@@ -28,10 +34,13 @@ def profile(
         micro_batch: rows; None: as published on that chip.
         host_samples_per_second: what all hosts together can prepare; None: not known.
         as_json: as one JSON object with fixed names.
+        folder: where to write FILES; None: nowhere.
 
     Raises:
-        ValueError: as `on_system`, and a system that there is not.
+        ValueError: as `on_system`, a system that there is not, or a folder that cannot be written.
     """
+    if folder is not None:
+        check_writable(folder, FILES)
     where = System(system)
     if host_samples_per_second is not None:
         where = replace(where, host_samples_per_second=host_samples_per_second)
@@ -42,6 +51,10 @@ def profile(
         recompute=recompute, update_overhead=update_overhead,
     )  # fmt: skip
     print(json.dumps(made.to_json()) if as_json else words(made))
+    if folder is not None:
+        texts = (json.dumps(made.to_json()), to_html(made), json.dumps(to_chrome(made.profile)))
+        for file, text in zip(FILES, texts, strict=True):
+            (folder / file).write_text(text, encoding="utf-8")
 
 
 def words(made: SystemRun) -> str:

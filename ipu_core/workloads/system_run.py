@@ -27,11 +27,13 @@ class SystemRun:
     Attributes:
         stage: the account of the slowest stage.
         profile: of the whole.
+        collective: the algorithm that was asked for; None: the usual one.
         planned_in: seconds that it took.
     """
 
     stage: StageAccount
     profile: SystemProfile
+    collective: str | None
     planned_in: float
 
     @property
@@ -49,6 +51,34 @@ class SystemRun:
             if key == (run.workload, run.target, run.chips, run.replicas, run.micro_batches)
             and run.global_batch == made.samples_per_update
         )  # fmt: skip
+
+    def at(
+        self, system: System | None = None, *, replicas: int | None = None, micro_batches: int | None = None
+    ) -> SystemProfile:
+        """The same stages on another system, in other numbers: nothing is planned anew.
+
+        Args:
+            system: of the same chips; None, here and below: as it is.
+            replicas: how many.
+            micro_batches: of an update of one replica.
+
+        Raises:
+            ValueError: a system of other chips, or one that is too small.
+        """
+        where = self.profile.system if system is None else system
+        expect(System, system=where)
+        if where.target != self.stage.target:
+            raise ValueError(f"the stage is planned for {self.stage.target.name}, and {where.name} has other chips")
+        return profile_of(
+            self.stage, where, self.profile.replicas if replicas is None else replicas, self.profile.schedule.name,
+            collective=self.collective, overhead_from=self.profile.update_overhead_from,
+            micro_batches=self.profile.micro_batches if micro_batches is None else micro_batches,
+        )  # fmt: skip
+
+    def scaling(self) -> tuple[SystemProfile, ...]:
+        """1, 2, 4 and more replicas up to what the system holds, each with as many micro-batches an update."""
+        most = self.profile.system.chips // self.profile.stages
+        return tuple(self.at(replicas=1 << power) for power in range(most.bit_length()))
 
     def fits(self, run: LoggedRun) -> float:
         """The overhead in seconds with which the account would be what was logged; below 0: it is above already."""
@@ -73,6 +103,10 @@ class SystemRun:
                  "minutes_to_train": run.minutes,
                  "modelled_minutes": self.profile.seconds_to_train(run.samples_to_target) / 60}
                 for run in self.logged
+            ],
+            "scaling": [
+                {"replicas": one.replicas, "chips": one.chips, "samples_per_second": one.samples_per_second}
+                for one in self.scaling()
             ],
             "planned_in": self.planned_in,
         }  # fmt: skip
@@ -134,7 +168,7 @@ def on_system(
     )  # fmt: skip
     words = "given" if update_overhead is not None else f"fitted to {workload.overhead_run}" if own else "none"
     profile = profile_of(made, where, copies, schedule, collective=collective, overhead_from=words)
-    return SystemRun(made, profile, time.perf_counter() - began)
+    return SystemRun(made, profile, collective, time.perf_counter() - began)
 
 
 def _check(system: System, replicas: int, stages: int, schedule: str, collective: str | None) -> None:
@@ -167,6 +201,7 @@ def profile_of(
         micro_batches: of an update of one replica, which change no cycle of one; None: those of the account.
     """
     work, chip, stages = made.workload, made.target, made.workload.pipeline
+    check_chips(system, replicas, stages)
     count = work.micro_batches if micro_batches is None else micro_batches
     share = count / work.micro_batches
     forward = chip.seconds(made.cycles_forward)

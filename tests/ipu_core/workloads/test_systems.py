@@ -137,7 +137,7 @@ def logged(made: SystemRun, **changes: Any) -> SystemRun:
     stage = type(made.stage)(**{
         **{name: getattr(made.stage, name) for name in made.stage.__dataclass_fields__}, "workload": work,
     })  # fmt: skip
-    return SystemRun(stage, new, 0.0)
+    return SystemRun(stage, new, None, 0.0)
 
 
 def test_runs_of_the_logs_with_the_same_settings_are_found(made: SystemRun) -> None:
