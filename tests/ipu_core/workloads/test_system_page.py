@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipu_core import System, __main__, workloads
+from ipu_core.workloads import catalogue
 from ipu_core.workloads.system_page import MOST, stretches, to_chrome, to_html
 from ipu_core.workloads.system_run import SystemRun
 
@@ -70,7 +71,7 @@ def test_nothing_is_planned_anew_for_other_numbers(made: SystemRun) -> None:
 def test_the_command_writes_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(workloads.catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
     say = ["profile", "bert-base", "--system", "bow-pod16", "--micro-batches", "2", "--out", str(tmp_path)]
     assert __main__.main(say) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["system.html", "system.json", "trace.json"]

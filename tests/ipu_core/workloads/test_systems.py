@@ -11,6 +11,7 @@ from ipu_core import System, Target, __main__, workloads
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.figures.systems import _planned
 from ipu_core.system.account import SystemProfile
+from ipu_core.workloads import catalogue
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import logged_runs
 from ipu_core.workloads.system_run import SystemRun, gradient_bytes, profile_of
@@ -162,7 +163,7 @@ def test_logged_batches_are_what_ran() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(workloads.catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
     say = ["profile", "bert-base", "--system", "bow-pod16"]
     options = ["--replicas", "2", "--micro-batches", "4", "--schedule", "interleaved", "--collective", "ring"]
     assert __main__.main([*say, *options, "--update-overhead", "0", "--json"]) == 0
@@ -211,7 +212,7 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
     def tiny(micro_batch: int = 1, **_: Any) -> Any:
         return workloads.bert_base(micro_batch=micro_batch, places=32)
 
-    monkeypatch.setitem(workloads.catalogue.WORKLOADS, "bert-base", tiny)
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", tiny)
     told: list[str] = []
     found = workloads.configurations(
         "bert-base", "m2000", global_batch=16, stages=(2, 3, 4), micro_batch=(1, 3, 4), most=3, progress=told.append
