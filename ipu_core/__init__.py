@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         Call,
         Codelet,
         Copy,
+        CrossReplica,
+        CrossReplicas,
         DataStream,
         Execute,
         Graph,
@@ -120,6 +122,8 @@ __all__ = [
     "Checkpoint",
     "Codelet",
     "Copy",
+    "CrossReplica",
+    "CrossReplicas",
     "DataRace",
     "DataStream",
     "Divergence",
@@ -244,9 +248,9 @@ _find = lazy_names(
         "errors": "errors ChangesNothing DataRace FloatingPointException IpuError MappedTwice NotCovered NotFinite "
         "NothingSaved OtherOrders OtherStudy OutOfStreamingMemory OutOfTileMemory UnmappedTensor UnsupportedByTarget "
         "Unvalidated",
-        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
-        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
-        "WriteUndef",
+        "graph": "graph AbortOnNaN Call Codelet Copy CrossReplica CrossReplicas DataStream Execute Graph If InOut "
+        "Input Output Overlap Param RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy "
+        "Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.passes.autodiff": "value_and_grad",
         "ir.passes.scale_check": "UnbalancedScale",

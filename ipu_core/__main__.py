@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipu_core import figures, interruption, own, packing, reproduce, study, workloads
-from ipu_core.chip.collectives import ALGORITHMS
 from ipu_core.chip.system import SYSTEMS
-from ipu_core.chip.target import CHIPS, Target
+from ipu_core.chip.target import CHIPS
 from ipu_core.diagnose.defaults import BUDGET, BY, TOLERANCE
 from ipu_core.errors import IpuError, refusal_in_words
 from ipu_core.ir.precision.precision import Precision
@@ -49,6 +48,7 @@ from ipu_core.study.typed import (
 )
 from ipu_core.system.schedule import SCHEDULES as PIPELINES
 from ipu_core.train import ENGINES, GENERATORS
+from ipu_core.train.options import chip_of
 from ipu_core.train.recipes import RECIPES
 from lowprec import streams
 
@@ -61,16 +61,9 @@ DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
 USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
+    "replicas": 1, "collective": None,
 }  # fmt: skip
-OF_SYSTEMS = (
-    "system",
-    "stages",
-    "replicas",
-    "pipeline_schedule",
-    "collective",
-    "global_batch",
-    "host_samples_per_second",
-)
+OF_SYSTEMS = ("system", "stages", "pipeline_schedule", "global_batch", "host_samples_per_second")
 OPTION = {"pipeline_schedule": "schedule"}
 """What an option is called where its name here is another."""
 OF_WORKLOADS = ("stage", "micro_batch", "update_overhead", *OF_SYSTEMS)
@@ -348,6 +341,11 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument("--replicas", type=int, default=1, help="chips that share the rows of a batch (default 1)")
+    parser.add_argument(
+        "--collective", metavar="ALGORITHM/...", help="how replicas add their gradients up, as "
+        "ring/wire=float16/rounding=stochastic (default: a ring in the precision's own format)",
+    )  # fmt: skip
     parser.add_argument(
         "--unit-scaled", action="store_true", help=f"unit scaling, no loss scale (default lr {UNIT_RATES['unit']:g})"
     )
@@ -374,7 +372,11 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     )  # fmt: skip
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
-    parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
+    parser.add_argument(
+        "--target",
+        default=DEFAULT.target,
+        help=f"{_help(DEFAULT.target, CHIPS)}; of replicas a system, such as {SYSTEMS[4]}",
+    )
     return parser
 
 
@@ -382,11 +384,9 @@ def _of_system(parser: argparse.ArgumentParser) -> None:
     """Options of a workload on many chips."""
     parser.add_argument("--system", metavar="NAME", help=f"of a workload, many chips: {', '.join(SYSTEMS)}")
     parser.add_argument("--stages", type=typed.count, metavar="K", help="chips of a replica (default: as published)")
-    parser.add_argument("--replicas", type=typed.count, metavar="R", help="default: as many as there is room for")
     parser.add_argument(
         "--schedule", "--pipeline-schedule", dest="pipeline_schedule", metavar="NAME", help=_help("grouped", PIPELINES)
     )
-    parser.add_argument("--collective", metavar="NAME", help=f"of the gradients: {', '.join(ALGORITHMS)}")
     parser.add_argument("--global-batch", type=typed.count, metavar="N", help="samples, instead of --micro-batches")
     parser.add_argument(
         "--host-samples-per-second", type=float, metavar="N", help="what all hosts together can prepare"
@@ -445,7 +445,7 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
         data=given.data, target=given.target, engine=_engine(given, precisions), model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
-        unit_scaled=given.unit_scaled, mup=given.mup,
+        unit_scaled=given.unit_scaled, mup=given.mup, replicas=given.replicas, collective=given.collective,
         # what was typed before what is usual for the model
         **{**tuned(model, said), **said},
     )  # fmt: skip
@@ -464,7 +464,7 @@ def _engine(given: argparse.Namespace, precisions: Sequence[str]) -> str:
     """The engine that is asked for, or the usual one: the reason is said where that is not the tiles."""
     if given.engine is not None:
         return str(given.engine)
-    engine, why = usual_engine(Target(given.target), precisions, given.stash)
+    engine, why = usual_engine(chip_of(given.target), precisions, given.stash)
     if why is not None:
         print(f"ipu-core: {why}", file=sys.stderr)
     return engine
@@ -543,7 +543,7 @@ def _profile(given: argparse.Namespace) -> int:
             raise ValueError("--recompute of a workload is none or layers")
         if given.system is not None:
             return _on_system(given)
-        if said := [name for name in OF_SYSTEMS if getattr(given, name) is not None]:
+        if said := [name for name in (*OF_SYSTEMS, "replicas", "collective") if getattr(given, name) is not None]:
             raise ValueError(f"{_option(said[0])} is of many chips: --system says which")
         workloads.command.profile(
             given.name, given.stage, micro_batch=given.micro_batch, micro_batches=given.micro_batches,

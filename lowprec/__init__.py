@@ -10,6 +10,7 @@ sums           sum, mean, dot, norm, cumulative_sum, kahan_sum: every addition i
 accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a matrix unit adds, in float32, rounded
                to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces;
                Accumulation and Rounding say how as values
+chips          all_reduce: the sum of several chips' arrays, in the order that a Collective says
 scales         to_scaled (one per tensor or per axis), to_blocks (one per block: MX, NVFP4), scaled_matmul: their
                products; hadamard spreads outliers before
 tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads;
@@ -34,6 +35,7 @@ from lowprec.rounding import astype, decode, encode, round
 from lowprec.sums.matmul import matmul, matmul_part
 from lowprec.threads import num_threads
 from lowprec.values.accumulation import Accumulation
+from lowprec.values.collective import Collective
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import (
     aliases,
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from lowprec.scaling.rotations import hadamard
     from lowprec.scaling.shared_scale_products import scaled_matmul
     from lowprec.scaling.tensor import ScaledArray, to_scaled
+    from lowprec.sums.collectives import all_reduce
     from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
     from lowprec.sums.scatter import scatter_add
@@ -90,6 +93,7 @@ __all__ = [
     "Accumulation",
     "BlockArray",
     "BlockFormat",
+    "Collective",
     "Counterexample",
     "Explanation",
     "FloatFormat",
@@ -101,6 +105,7 @@ __all__ = [
     "__version__",
     "add",
     "aliases",
+    "all_reduce",
     "as_format",
     "as_key",
     "astype",
@@ -201,6 +206,7 @@ _find = lazy_names(
         "scaling.rotations": "hadamard",
         "sums.reduce": "reduce_max reduce_part reduce_sum sum_parts",
         "scaling.tensor": "ScaledArray to_scaled",
+        "sums.collectives": "all_reduce",
         "sums.scatter": "scatter_add",
         "statistics": "",
         "sums.ordered": "cumulative_sum dot kahan_sum mean norm sum",

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.tile_integers import flat_indices, has_integers, of_integers
 from ipu_core.errors import FloatingPointException
-from lowprec import Accumulation, Key, Rounding, as_format, random_bits
+from lowprec import Accumulation, Collective, Key, Rounding, as_format, astype, random_bits
+from lowprec import round as rounded
 from lowprec.elementwise import prepare as prepare_elementwise
+from lowprec.sums.collectives import all_reduce as summed
 from lowprec.sums.matmul import prepare as prepare_matmul
 from lowprec.sums.matmul import prepare_part
 from lowprec.sums.reduce import prepare_reduce, prepare_reduce_part, prepare_sum
@@ -427,3 +429,40 @@ def _has(test: Any, x: Array) -> bool:
 
 def _has_only(test: Any, x: Array) -> bool:
     return bool(test(np.asarray(x, np.float32)).all())
+
+
+def all_reduce(
+    collective: Collective, out_format: Any, control: FloatingPointControl
+) -> Callable[[Array, Key | None, Array], None]:
+    """A prepared sum of what replicas have: f(every, key, out), every (replicas, ...).
+
+    Args:
+        collective: its order, formats and rounding.
+        out_format: the result's; what travels in another is converted once, rounded as the collective says.
+        control: overflow, where the collective's rounding does not say it.
+    """
+    fmt = as_format(out_format)
+    narrows = fmt != collective.wire and not fmt.contains(collective.wire)
+    last = control.rounding(Rounding(collective.rounding.mode, collective.rounding.random_bits), fmt)
+    how = replace(collective, rounding=control.rounding(collective.rounding, collective.wire))
+
+    def call(every: Array, key: Key | None, out: Array) -> None:
+        total = summed(every, how, key=key)
+        if narrows:
+            second = key.fold_in(SECOND_ROUNDING) if key is not None and last.stochastic else None
+            total = (astype if fmt.dtype is not None else rounded)(total, fmt, last, key=second)
+        np.copyto(out, total)
+
+    return call
+
+
+def first_shard(total: Callable[[Array, Key | None, Array], None], every: Array, key: Key | None, out: Array) -> None:
+    """The first replica's shard of a sum: its first elements."""
+    whole = np.empty(every.shape[1:], out.dtype)
+    total(every, key, whole)
+    out[...] = whole.reshape(-1)[: out.size]
+
+
+def gathered(own: Array, out: Array) -> None:
+    """What all replicas have one after another, if all have the same."""
+    out[...] = np.resize(own, out.size).reshape(out.shape)

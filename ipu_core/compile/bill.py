@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ipu_core.chip.control import FloatingPointControl
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered
@@ -83,8 +84,11 @@ def bill(
     parallel: bool = False,
     allow_out_of_memory: bool = False,
     steps_per_call: int = 1,
+    system: System | None = None,
 ) -> Bill:
     """What `Machine.build` of the same arguments accounts or refuses; nothing is stored and nothing runs.
+
+    Replicas meet over the links of a `system`; None: of one of so many chips like the target.
 
     Raises:
         TypeError, OutOfTileMemory, OutOfStreamingMemory: as `Machine.build`.
@@ -94,7 +98,7 @@ def bill(
     def make(parallel: bool, spare: int) -> Bill:
         lowered = planned(
             block, target, accumulations, control, overlap=overlap, share=share, parallel=parallel, spare=spare,
-            allow_out_of_memory=allow_out_of_memory,
+            allow_out_of_memory=allow_out_of_memory, system=system,
         )  # fmt: skip
         programs = lowered.programs(steps_per_call)
         made = account(

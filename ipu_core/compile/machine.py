@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import WorkerState
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.compile.fitting import fitting
 from ipu_core.compile.lowering.lower import Lowered, lower
@@ -261,6 +262,7 @@ def planned(
     parallel: bool = False,
     allow_out_of_memory: bool = False,
     spare: int = 0,
+    system: System | None = None,
 ) -> Lowered:
     """Plans and lowers a Block for which a target has room; arguments as of `Machine.build` and `plan`.
 
@@ -277,4 +279,4 @@ def planned(
     traps = control is not None and bool(control.traps)
     room = ROOM_ANYWAY if allow_out_of_memory else LEAST_ROOM
     made = plan(block, target, accumulations, spare=spare, share=room)
-    return lower(block, made, overlap=overlap, share=share, parallel=parallel, traps=traps)
+    return lower(block, made, overlap=overlap, share=share, parallel=parallel, traps=traps, system=system)

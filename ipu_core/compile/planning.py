@@ -109,6 +109,9 @@ def _of_bytes(block: Block) -> set[int]:
 
 def _by_rule(rule: OrderRule, equation: Equation) -> Accumulation:
     size = sizes(equation)
+    if (shards := equation.params.get("shards")) is not None:
+        # Of shards that replicas may keep, each is summed as where it lies alone (see `ir.passes.shards`).
+        return Accumulation() if shards == "ascending" else reduction_order(rule, 1, size.k, 1, shape=(size.k,))
     if equation.op in DOTS:
         return product_order(rule, size.m, size.k, size.n, batch=size.batch)
     return reduction_order(rule, size.m, size.k, size.n, shape=equation.operands[0].type.shape)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Equation, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.run.replicas import executable
 from ipu_core.train.loop import TrainLoop
 from lowprec.checks import expect, iterable
 from lowprec.processor import in_default_state
@@ -105,7 +105,7 @@ class _Side:
 
     def __init__(self, loop: TrainLoop) -> None:
         self.loop = loop
-        self._executable = Executable(loop.block, loop.accumulations, loop.control)
+        self._executable = executable(loop.block, loop.accumulations, loop.control)
 
     def tell(self, batch: Any, seen: Callable[[Place, Equation, Sequence[Any], Array], None]) -> None:
         """Computes the next step, without doing it, and shows every equation."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation
-from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.run.kernels import BoundCall
+from ipu_core.ir.run.replicas import executable
 from lowprec import Accumulation, Key
 
 CHOICES = ("warn", "stop", "ignore")
@@ -57,7 +57,7 @@ def cause(
     if there := [name for name, value in {**state, **batch}.items() if not _finite(value)]:
         return f"not finite before it: {', '.join(there)}"
     # Done again rather than checked at once: looking at every result of every step would slow a healthy run.
-    again = Executable(block, accumulations, control, wrap=_watched)
+    again = executable(block, accumulations, control, wrap=_watched)
     again.write(list(state.values()))
     try:
         for each, key in zip(inputs, keys, strict=True):

@@ -18,6 +18,7 @@ from ipu_core.engine.races import check_races
 from ipu_core.engine.remembered import Memo
 from ipu_core.engine.steps import (
     StepAccount,
+    account_across,
     account_copy,
     account_execute,
     account_host,
@@ -146,6 +147,10 @@ class _Accountant:
                 return self._execute(compute_set)
             case p.Copy():
                 return self._copy(program)
+            case p.CrossReplica():
+                return self._across([program])
+            case p.CrossReplicas(each):
+                return self._across(each) if each else Series(())
             case p.Overlap(steps):
                 moves = [isinstance(step, p.RemoteLoad | p.RemoteStore) for step in steps]
                 return account_overlap(self.steps, [self.tree(step) for step in steps], moves)
@@ -205,6 +210,12 @@ class _Accountant:
         name = copy.name or f"copy {source.name} -> {destination.name}"
         make = partial(account_copy, name, copy, self.target)
         return self._leaf(self._memo.account(name, (copy.source, copy.destination), make, copy.reorders))
+
+    def _across(self, each: Sequence[p.CrossReplica]) -> Leaf:
+        for one in each:
+            self._own(one.source), self._own(one.destination)
+        names = [one.name or f"{one.kind} {one.source.variable.name}" for one in each]
+        return self._leaf(account_across(names, each, self.target))
 
     def _transfer(self, program: p.StreamCopy | p.RemoteLoad | p.RemoteStore) -> Leaf:
         variable = self._own(program.tensor)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.chip import tile
 from ipu_core.chip.arrays import words
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
@@ -62,6 +63,10 @@ class Compiler:
                 return self._execute(compute_set)
             case p.Copy(source, destination), _:
                 return [_copy(words(view_of(source, self.storage)), words(view_of(destination, self.storage)))]
+            case p.CrossReplica() as one, _:
+                return [self._across(one)]
+            case p.CrossReplicas(each), _:
+                return [self._across(one) for one in each]
             case p.StreamCopy(stream, tensor), _:
                 return [_stream_call(self.ends, stream, view_of(tensor, self.storage))]
             case (p.RemoteLoad() | p.RemoteStore()) as transfer, _:
@@ -87,6 +92,28 @@ class Compiler:
 
     def _bind(self, groups: Sequence[VertexGroup]) -> list[Bound]:
         return [bind_group(group, self.storage, self.target, self.control, self.cell) for group in groups]
+
+    def _across(self, program: p.CrossReplica) -> Callable[[], None]:
+        """As if every replica had what this machine has, the only one that there is."""
+        own, out = view_of(program.source, self.storage), view_of(program.destination, self.storage)
+        if program.collective is None:
+            if program.kind != "all_gather":
+                return _copy(words(own), words(out))
+            return lambda: tile.gathered(own, out)
+        call = tile.all_reduce(program.collective, program.destination.format, self.control)
+        every, cell = np.broadcast_to(own, (program.replicas, *own.shape)), self.cell
+        draws, part = program.collective.rounding.stochastic, program.kind == "reduce_scatter"
+
+        def meet() -> None:
+            if draws and cell.key is None:
+                raise ValueError("CrossReplica draws random bits: give the engine a key: Engine(graph, program, key=0)")
+            key = None if cell.key is None else cell.key.fold_in(program.operation)
+            if part:
+                tile.first_shard(call, every, key, out)
+            else:
+                call(every, key, out)
+
+        return meet
 
     def _remote(self, program: p.RemoteLoad | p.RemoteStore) -> Callable[[], None]:
         view, into = view_of(program.tensor, self.storage), isinstance(program, p.RemoteLoad)

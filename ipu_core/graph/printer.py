@@ -68,6 +68,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
         case p.Switch(control, cases, default):
             named = [(f"case {number}", case) for number, case in cases.items()]
             return f"Switch {control.variable.name}", [*named, ("default", default)]
+        case p.CrossReplicas(each):
+            return "CrossReplicas", [("", one) for one in each]
         case p.Overlap(steps):
             return "Overlap", [("", step) for step in steps]
         case p.Call(function, name):
@@ -82,6 +84,8 @@ def _leaf(program: p.Program) -> str:
             return f"Execute {compute_set.name}"
         case p.Copy(source, destination, _, reorders):
             return f"Copy {source} -> {destination}{', in its order' if reorders else ''}"
+        case p.CrossReplica(source, destination, replicas, kind):
+            return f"{kind} of {replicas} replicas: {source} -> {destination}"
         case p.StreamCopy(stream, tensor):
             ends = (f"stream {stream.name}", str(tensor))
             return "StreamCopy {} -> {}".format(*(ends if stream.to_device else ends[::-1]))

@@ -5,12 +5,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
-from lowprec import FloatFormat
+from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown, sizes
+from lowprec.integers import ceil_div
+
+CROSSINGS = ("all_reduce", "reduce_scatter", "all_gather", "all_reduce_max", "broadcast")
+SUMMING = CROSSINGS[:2]
+SHARDED = CROSSINGS[1:3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +130,77 @@ class Copy:
         expect(bool, reorders=self.reorders)
         _check_transfer("Copy", self.source, self.destination.format, self.destination.shape)
         _check_writable("Copy", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossReplica:
+    """What all replicas of the program make of what each has; where one machine runs alone, all have the same.
+
+    Attributes:
+        source, destination: what each has, and where the result goes: of one shape, or where each keeps or has a shard
+            alone, of ceil(n / replicas) elements in one axis, n of the other.
+        replicas: how many there are.
+        kind: "all_reduce", "reduce_scatter" (each keeps its shard of the sum), "all_gather" (each has what all have,
+            one after the other), "all_reduce_max", or "broadcast": what the first has.
+        collective: of a sum: its order, formats and rounding, see `lowprec.all_reduce`; None otherwise.
+        system: whose links; None: a system of so many chips like the graph's.
+        operation: folded into the key for random bits, as that of vertices (see `Codelet`).
+        name: for profiles.
+    """
+
+    source: Tensor
+    destination: Tensor
+    replicas: int
+    kind: str = "all_reduce"
+    collective: Collective | None = None
+    system: System | None = None
+    operation: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        expect(Tensor, source=self.source, destination=self.destination)
+        integer("CrossReplica: replicas", self.replicas, 1)
+        if self.kind not in CROSSINGS:
+            raise ValueError(f"CrossReplica: kind is one of {', '.join(CROSSINGS)}, not {shown(self.kind)}")
+        if self.kind in SUMMING:
+            expect(Collective, collective=self.collective)
+        elif self.collective is not None:
+            raise ValueError(f"CrossReplica: {self.kind} has no order of additions: collective is for sums")
+        if self.system is not None:
+            expect(System, system=self.system)
+            if self.system.chips < self.replicas:
+                raise ValueError(
+                    f"CrossReplica: {self.replicas} replicas are more than the {self.system.chips} chips of "
+                    f"{self.system.name}"
+                )
+        integer("CrossReplica: operation", self.operation, 0)
+        shape = self.source.shape
+        if self.kind in SHARDED:
+            whole, shard = (self.source, self.destination)[:: 1 if self.kind == "reduce_scatter" else -1]
+            if shard.shape != (ceil_div(whole.size, self.replicas),):
+                raise ValueError(
+                    f"CrossReplica: a shard of {whole.size} elements is one axis of "
+                    f"{ceil_div(whole.size, self.replicas)}, not {shard.shape}"
+                )
+            shape = self.destination.shape
+        # The sum may have another format than its terms, what is one of them has theirs.
+        fmt = self.destination.format if self.kind in SUMMING else self.source.format
+        _check_transfer("CrossReplica", self.destination, fmt, shape)
+        _check_writable("CrossReplica", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossReplicas:
+    """Several in one, as one array that the others lie behind: every message holds a chunk of each of them."""
+
+    each: tuple[CrossReplica, ...]
+
+    def __init__(self, *each: CrossReplica) -> None:
+        for one in each:
+            expect(CrossReplica, each=one)
+        if len({(one.replicas, one.system) for one in each}) > 1:
+            raise ValueError("CrossReplicas: all are of one number of replicas and one system")
+        object.__setattr__(self, "each", each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +379,8 @@ Program = (
     Sequence
     | Execute
     | Copy
+    | CrossReplica
+    | CrossReplicas
     | WriteUndef
     | Sync
     | AbortOnNaN

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
-from lowprec import Accumulation, FloatFormat, Rounding
+from lowprec import Accumulation, Collective, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
 from lowprec.values.rounding import NEAREST_EVEN
 
@@ -230,7 +230,9 @@ class Equation:
         Its own if it rounds stochastically. A mask has one as a parameter, given when it was traced.
         """
         mask: int | None = self.params.get("operation")
-        return mask if mask is not None else self.keyed if self.arithmetic.stochastic else None
+        wire: Collective | None = self.params.get("collective")  # which rounds as it says itself
+        draws = self.arithmetic.stochastic if wire is None else wire.rounding.stochastic
+        return mask if mask is not None else self.keyed if draws else None
 
 
 @dataclass(frozen=True, eq=False)

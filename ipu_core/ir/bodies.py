@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ipu_core.ir.block import Block, Equation, Params, Region, Var, per_block
-from ipu_core.ir.ops import SET_ROW
+from ipu_core.ir.ops import COLLECTIVES, SET_ROW
 from ipu_core.ir.regions import Branch, Loop, Scan
 
 Kind = TypeVar("Kind", bound=Region)
@@ -131,6 +131,12 @@ def outputs_of(block: Block) -> tuple[Var, ...]:
 def _there(block: Block, given: tuple[Var, ...]) -> tuple[Var, ...]:
     there = {var: own for region, _ in regions_of(block, Region) for var, own in region.stand_ins.items()}
     return tuple(there.get(var, var) for var in given)
+
+
+@per_block
+def replicas_of(block: Block) -> int:
+    """How many replicas a program is of; 1: it runs alone."""
+    return max((int(e.params["replicas"]) for e in equations_of(block) if e.op in COLLECTIVES), default=1)
 
 
 def parted(equations: Iterable[Equation], own: Iterable[Var]) -> tuple[list[Equation], list[Equation]]:

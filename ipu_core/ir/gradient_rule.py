@@ -69,7 +69,7 @@ ALL = frozenset(("add", "subtract", "maximum", "minimum", "concatenate"))
 ONE = frozenset(("multiply", "dot", "conv2d", "conv2d_input_gradient", "conv2d_weight_gradient", "scaled_dot"))
 """Pass a factor that one operand has."""
 FIRST = frozenset(("negative", "absolute", "relu", "scale", "divide", "convert", "hadamard", "reduce_sum",
-                   "reduce_max", "gather", "take_along", CUSTOM)) | STRUCTURE  # fmt: skip
+                   "reduce_max", "all_reduce", "gather", "take_along", CUSTOM)) | STRUCTURE  # fmt: skip
 SECOND = frozenset(("scatter_add", "scatter_max", "put_along"))
 
 

@@ -26,11 +26,21 @@ SET_ROW = "set_row"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
-    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks"
+    "elementwise",
+    "product",
+    "convolution",
+    "reduction",
+    "scatter",
+    "view",
+    "move",
+    "mask",
+    "order",
+    "blocks",
+    "collective",
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or blocks of
-neighbours, which share a scale or are rotated."""
+copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, blocks of
+neighbours, which share a scale or are rotated, or what all replicas of the program make of what each of them has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +249,17 @@ def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
 
+def _shard(operands: tuple[Argument, ...], params: Params) -> Shape:
+    return (-(-_array(operands[0]).size // params["replicas"]),)
+
+
+def _gathered(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shard, shape = _array(operands[0]).shape, tuple(params["shape"])
+    if shard != (-(-math.prod(shape) // params["replicas"]),):
+        raise ValueError(f"shards {shard} of {params['replicas']} replicas do not make {shape}")
+    return shape
+
+
 def _elementwise_op(name: str, arity: int = 1, family: str = "elementwise", **facts: Any) -> Op:
     return Op(name, "elementwise", family, arity, _elementwise, **facts)
 
@@ -271,7 +292,7 @@ OPS = {op.name: op for op in (
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
     _convolution_op("conv2d_weight_gradient", "kernel"),
-    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
+    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims"), options=("shards",)),
     Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
     Op(
         "scatter_add", "scatter", "reduction", 2, _scatter, integers=(0,), params=("rows",), options=("accumulation",)
@@ -293,6 +314,11 @@ OPS = {op.name: op for op in (
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
+    Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
+    Op("reduce_scatter", "collective", "gradient_sum", 1, _shard, params=("replicas", "collective")),
+    Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
+    Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
+    Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -326,7 +352,12 @@ GATHERS = frozenset(("gather", "take_along"))
 DOTS = _of("product")
 """Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
 
-LARGEST = frozenset(("reduce_max", "scatter_max"))
+COLLECTIVES = _of("collective")
+"""Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, whole or a shard of it
+for each, what all have one after another, the largest, or what the first has. Where a program runs alone all replicas
+have the same, and it is the first."""
+
+LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", "all_gather"))
 """Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS

@@ -202,7 +202,8 @@ def ideal_step(problem: Problem, training: Training) -> Block:
     params = problem.params(0) if problem.shapes is None else problem.shapes
     return step_block(
         problem.loss, training.optimizer, params, problem.batches(0)(0), model_state=problem.initial_state(0),
-        micro_batches=training.micro_batches, scaled=training.loss_scale is not None,
+        micro_batches=training.micro_batches, scaled=training.loss_scale is not None, replicas=training.replicas,
+        collective=training.collective,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.optim import Adam, Optimizer
 from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.step import check_parts
 from lowprec import BlockFormat, as_format
 from lowprec import float32 as FLOAT32
 
@@ -83,13 +84,14 @@ class Settings:
             convolutions; None: the data's own with two hidden layers of 256, or convolutions of 16 and 32 channels.
         steps, batch, lr: Of the training.
         optimizer, schedule, groups: As `typed.optimizer` reads them.
-        target: Name of the modelled chip.
+        target: Name of the modelled chip, or of a system of as many chips as there are replicas.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm), "lm" (a transformer over bytes) or "bert" (masked bytes and the next sentence), or one
             whose data are made: "gcn" (a batch is of clusters of a graph), "gin" (of packs of graphs), "braggnn" (of
             peaks) or "uno" (of doses); or FILE:NAME or torch:FILE:NAME, a function in a file.
-        micro_batches, loss_scale, random: As a `Training` takes them.
+        micro_batches, loss_scale, random, replicas: As a `Training` takes them.
+        collective: Of replicas, as `typed.collective` reads it; None: a ring in the precision's format.
         streamed, overlap, recompute: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the text that "lm" and "bert" read; None: the standard library's sources.
@@ -130,27 +132,28 @@ class Settings:
     size: str = "small"
     stash: str | None = None
     dropout: float = 0.0
+    replicas: int = 1
+    collective: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "micro_batches", "pack"):
+        for name in ("steps", "batch", "micro_batches", "pack", "replicas"):
             check_count(name, getattr(self, name))
         # The rate is fed in float32: a smaller one would be 0.
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         if not is_own(self.model):
             check_name("model", self.model, MODELS)
-        if not is_own(self.model) and self.batch % self.micro_batches:
-            raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
+        if not is_own(self.model):
+            check_parts(self.batch, self.micro_batches, self.replicas)
         if self.pack > 1 and self.model != "bert":
             raise ValueError(f"pack is for bert, which has several sequences in a row, not for {self.model}")
         if self.stash is not None and self.model != "bert":
             raise ValueError(f"stash is for bert, whose blocks keep what they read, not for {self.model}")
         if not 0 <= self.dropout < 1 or (self.dropout and self.model != "bert"):
             raise ValueError(f"dropout is a share in [0, 1), of bert, not {self.dropout} of {self.model}")
-        if self.micro_batches > 1 and self.model in ("gcn", "gin"):
-            raise ValueError(
-                f"micro_batches is not for {self.model}: a batch is one graph, whose links go everywhere in it"
-            )
+        if self.micro_batches * self.replicas > 1 and self.model in ("gcn", "gin"):
+            parts = "micro_batches" if self.micro_batches > 1 else "replicas"
+            raise ValueError(f"{parts} is not for {self.model}: a batch is one graph, whose links go everywhere in it")
         if self.size != "small" and self.model not in OF_SIZE:
             raise ValueError(f"size is for {', '.join(OF_SIZE)}, whose data are made, not for {self.model}")
         self._values()
@@ -179,7 +182,8 @@ class Settings:
             optimizer=trainer,
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
-            recompute=self.recompute, stash=self.stash,
+            recompute=self.recompute, stash=self.stash, replicas=self.replicas,
+            collective=None if self.collective is None else typed.collective(self.collective),
         )  # fmt: skip
 
     @property

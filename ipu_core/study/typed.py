@@ -15,7 +15,9 @@ from ipu_core.ir.precision.said_rounding import split_words
 from ipu_core.train.arguments import Recompute, check_recompute
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
+from lowprec import Collective
 from lowprec.threads import MOST
+from lowprec.values.collective import ALGORITHMS
 
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
@@ -104,6 +106,29 @@ def read_schedule(spec: str, lr: float, steps: int) -> float | Schedule:
         case _:
             made = Polynomial(lr, end, rest, given.get("power", 1.0 if name == "linear" else 2.0))
     return WarmUp(made, int(warm)) if warm else made
+
+
+def collective(spec: str) -> Collective:
+    """An algorithm and options, as "ring/wire=float16/rounding=stochastic": the fields of a `lowprec.Collective`.
+
+    Raises:
+        ValueError: an unknown algorithm or option, or a value out of range, in words.
+    """
+    algorithm, *words = spec.split("/")
+    check_name("collective", algorithm, ALGORITHMS)
+    allowed = ("first", "group", "wire", "accumulate", "rounding")
+    given: dict[str, Any] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in allowed:
+            raise ValueError(f"unknown option {name!r} of collective {algorithm}; there are {', '.join(allowed)}")
+        if name in ("first", "group") and not text.isdecimal():
+            raise ValueError(f"collective {algorithm}: {name} must be a whole number, not {text!r}")
+        given[name] = int(text) if name in ("first", "group") else text
+    try:
+        return Collective(algorithm, **given)  # type: ignore[arg-type]  # checked
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"collective {spec}: {error}") from None
 
 
 def _group(spec: str) -> Group:

@@ -9,11 +9,12 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Optimizer
-from lowprec import Accumulation, FloatFormat
+from lowprec import Accumulation, Collective, FloatFormat
 from lowprec.values.accumulation import Adder
 
 Parameters = ParamSpec("Parameters")
@@ -44,6 +45,8 @@ class _SharedTraining(_SharedArithmetic, total=False):
     random: str | HardwareRandom
     accumulations: Mapping[int, Accumulation] | None
     stash: FloatFormat | str | None
+    replicas: int
+    collective: Collective | None
 
 
 class _Precision(TypedDict, total=False):
@@ -52,7 +55,7 @@ class _Precision(TypedDict, total=False):
 
 class _Machine(TypedDict, total=False):
     engine: str
-    target: Target | str | None
+    target: Target | System | str | None
 
 
 class ArithmeticOptions(_SharedArithmetic, _Precision, total=False):
@@ -66,6 +69,7 @@ class TrainingOptions(_SharedTraining, _Precision, total=False):
 class ExecutionOptions(_Machine, total=False):
     """The keywords of `Execution`."""
 
+    system: System | None
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool

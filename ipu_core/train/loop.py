@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
-from ipu_core.errors import ChangesNothing, NotFinite, NothingSaved, OtherOrders
+from ipu_core.errors import ChangesNothing, NotFinite, NothingSaved, OtherOrders, Unvalidated
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train import checkpoint
@@ -76,6 +76,7 @@ class TrainLoop(Reports):
 
     Warns:
         OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
+        Unvalidated: a number of replicas that is no power of two, which no machine has.
         ChangesNothing: what the precision says beside its preset changes nothing in the step, such as moments that the
             optimizer does not keep.
         NothingSaved: what is made again makes the fullest tile fuller, what is streamed of activations frees less than
@@ -115,6 +116,9 @@ class TrainLoop(Reports):
         if told := foreign(training, execution):
             # 3: the caller's line lies behind the wrapper of in_default_state.
             warnings.warn(told, OtherOrders, stacklevel=3)
+        if (count := training.replicas) & (count - 1):
+            told = f"{count} replicas are no power of two, and Graphcore's collectives are of such numbers alone"
+            warnings.warn(told, Unvalidated, stacklevel=3)
         with advised(lambda own: traced(loss, params, batch, own, model_state), training, execution):
             prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
             watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)

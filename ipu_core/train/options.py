@@ -20,6 +20,7 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.system import SYSTEMS, System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.spelling import respelled
@@ -45,7 +46,7 @@ from ipu_core.train.keywords import (
 )
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
-from lowprec import FloatFormat
+from lowprec import Collective, FloatFormat
 from lowprec.checks import iterable, number, shown, truth
 from lowprec.values.accumulation import Adder
 
@@ -117,6 +118,14 @@ class Training(Arithmetic):
             `ipu_core.placement.orders`. Their formats are the precision's to say: those given decide nothing and are
             kept as float32; `TrainLoop.accumulations` has them as they run. No tile has an aligned adder, which the
             engine "direct" takes.
+        replicas: Copies of the program, each with an equal part of the rows of a batch, and of these its own
+            micro-batches. The gradients of each are divided by their number and added by an all-reduce; every replica
+            then makes the same update. In the forward and backward pass each draws random bits of its own, after that
+            all the same; the loss is their float32 mean, ascending; a step that one of them skips is skipped by all;
+            the state of a model is the first one's. Other numbers than powers of two are possible, though no machine
+            has them.
+        collective: The order, formats and rounding of that sum, a `lowprec.Collective`; None: a ring from chip 0 in the
+            precision's `gradient_sum`, rounded as that says.
         stash: A format in which what the parts of `nn.checkpoint` read is kept for their gradients, rounded to nearest,
             where a part does not say its own; the forward pass goes on from the values as they are. None: as they are.
         precision, control, family, adder, order: As of every `Arithmetic`.
@@ -131,6 +140,8 @@ class Training(Arithmetic):
     random: str | HardwareRandom = "philox"
     accumulations: Orders | None = None
     stash: FloatFormat | None = None
+    replicas: int = 1
+    collective: Collective | None = None
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
         _fill(self, options)
@@ -147,10 +158,28 @@ class Training(Arithmetic):
             random=check_random(self.random),
             accumulations=check_orders(self.accumulations),
             stash=check_stash(self.stash),
+            replicas=check_integer("replicas", self.replicas, least=1),
         )
+        self._check_replicas()
 
     def __hash__(self) -> int:
         return hash(tuple(value for name, value in vars(self).items() if name != "optimizer"))  # which may have none
+
+    def _check_replicas(self) -> None:
+        """Refuses a collective that is none or would do nothing, and what replicas cannot have."""
+        if self.collective is not None and not isinstance(self.collective, Collective):
+            raise TypeError(f"collective must be a lowprec.Collective, not {shown(self.collective)}")
+        if self.replicas == 1:
+            if self.collective is not None:
+                raise ValueError("collective= would do nothing: one replica has nothing to add up; replicas=2 has")
+            return
+        if self.draws_on_tiles:
+            raise ValueError(
+                "random='hardware' runs every vertex of one chip, and replicas run on whole arrays: random='philox'"
+            )
+        group = None if self.collective is None else self.collective.group
+        if group is not None and self.replicas % group:
+            raise ValueError(f"collective: groups of {group} do not divide {self.replicas} replicas")
 
     @property
     def draws_on_tiles(self) -> bool:
@@ -168,8 +197,10 @@ class Training(Arithmetic):
         own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
         # Two names may stand for the same fields, and these decide every bit.
         del own["precision"]["name"]
-        if self.stash is None:
-            del own["stash"]
+        # Left out where they say nothing: what was recorded before there were any is of the same training.
+        for name, usual in (("stash", None), ("replicas", 1), ("collective", None)):
+            if own[name] == usual:
+                del own[name]
         if self.accumulations is not None:
             own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
         # esr repeats what the precision says.
@@ -203,6 +234,8 @@ class Training(Arithmetic):
             "random": "random bits of the tiles' workers" + ("" if self.random == "hardware" else f", {self.random}"),
             "control": ", ".join(name for name, on in vars(self.control).items() if on and name != "esr"),
             "accumulations": f"given orders of sums ({len(self.accumulations or ())})",
+            "replicas": f"{self.replicas} replicas",
+            "collective": "" if self.collective is None else f"gradients by {self.collective.words()}",
             "stash": "" if self.stash is None else f"stashes in {self.stash.name}",
             "family": f"orders of sums of {self.family}",
             "adder": f"{self.adder} adder",
@@ -223,8 +256,11 @@ class Execution:
         engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". Both
             compute on whole arrays; `Machine` runs the tiles' vertices, to the same bits, as tiles do here where
             exceptions are enabled.
-        target: The modelled chip, a `Target`; its name is taken too. Of another family than the Training's it runs that
+        target: The modelled chip, a `Target`; its name is taken too, and a `System`, or the name of one, of whose chips
+            there are then as many. Of another family than the Training's it runs that
             one's orders of sums, with its own figures, and says so.
+        system: The chips, links and hosts over which replicas meet, a `System`, of chips as `target` says; None: one
+            with as many chips as there are replicas, see `System`.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
@@ -263,6 +299,7 @@ class Execution:
 
     engine: str = "tiles"
     target: Target = Target()  # noqa: RUF009  # frozen
+    system: System | None = None
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
@@ -276,6 +313,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
+        chip, system = _chip_and_system(self.target, self.system)
         given: Any = self.streamed
         names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
         if unnamed := [name for name in names if not isinstance(name, str)]:
@@ -285,7 +323,8 @@ class Execution:
         own = respelled(names, "streamed").values()
         _keep(
             self,
-            target=_target(self.target),
+            target=chip,
+            system=system,
             streamed=tuple(sorted(set(own))),  # a place is streamed or not: neither order nor number says more
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
@@ -296,8 +335,10 @@ class Execution:
         )
 
     def record(self) -> dict[str, Any]:
-        """Every field as JSON values."""
+        """Every field as JSON values; a system where there is one."""
         words: dict[str, Any] = described(self)
+        if self.system is None:
+            del words["system"]  # as it was recorded before there were any
         return words
 
     def __str__(self) -> str:
@@ -309,6 +350,7 @@ class Execution:
             if (value := getattr(self.target, field.name)) != getattr(plain, field.name)
         ]
         told = {
+            "system": "" if self.system is None else f"{self.system.chips} chips of {self.system.name}",
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
@@ -356,6 +398,14 @@ def options_of(
             "random='hardware' draws on every tile and worker, of which the engine "
             f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
         )
+    system = execution.system
+    if system is not None and system.chips != training.replicas:
+        raise ValueError(
+            f"{system.name} has {system.chips} chips for {training.replicas} replica{'s' * (training.replicas > 1)}: "
+            f"replicas={system.chips}, or System({system.name!r}, chips={training.replicas})"
+        )
+    if training.replicas > 1 and training.control.traps and execution.engine == "tiles":
+        raise ValueError("exceptions stop the vertices of one chip, and replicas run on whole arrays: engine='direct'")
     if training.draws_on_tiles and execution.recompute:
         raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
     return training, execution
@@ -391,7 +441,7 @@ def _parsed(
         # A family or adder that is given by its own keyword wins over the target's.
         decided = {name: given[name] for name in given if name in own}
         if "target" in given:
-            chip = _target(given["target"])
+            chip = chip_of(given["target"])
             decided = {"family": chip.family, "adder": chip.adder, **decided}
         value = kind(**decided)
     if execution is None:
@@ -462,9 +512,32 @@ HINTS: Mapping[str, str] = {
 """What was meant by options that others have."""
 
 
-def _target(spec: Target | str | None) -> Target:
-    """A chip, by its name too; None: the usual one."""
-    return spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+def chip_of(spec: Target | System | str | None) -> Target:
+    """A chip, by its name too, or that of a system; None: the usual one."""
+    return _chip_and_system(spec, None)[0]
+
+
+def _chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
+    """The chip that `target=` says, and the system that it or `system=` says.
+
+    Raises:
+        TypeError: a system that is none.
+        ValueError: two systems, or one of other chips.
+    """
+    if not isinstance(system, System | None):
+        raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
+    if isinstance(spec, str) and spec in SYSTEMS:
+        spec = System(spec)
+    if isinstance(spec, System):
+        if system is not None and system != spec:
+            raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
+        return spec.target, spec
+    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+    if system is not None and system.target != chip:
+        raise ValueError(
+            f"the chips of the system {system.name} are not the target, {chip.name}: target=System(...) says both"
+        )
+    return chip, system
 
 
 def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:

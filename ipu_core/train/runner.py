@@ -9,6 +9,7 @@ from typing import Any
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom, WorkerState
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
@@ -17,6 +18,7 @@ from ipu_core.compile.planning import BlockPlan
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.run.execute import Executable, Observer
+from ipu_core.ir.run.replicas import executable
 from lowprec import Accumulation, Key
 
 
@@ -37,6 +39,7 @@ class Runner:
         share, parallel: Whether independent equations share compute sets, and sums of unlike sizes too.
         random: How the generators of the tiles' workers start; None: random bits are the key's.
         bill: That of the same step, made before; None: it is made here.
+        system: Over whose links replicas meet; None: see `bill`.
 
     Attributes:
         bill: The tiles' account; None on the direct engine.
@@ -59,6 +62,7 @@ class Runner:
         steps_per_call: int = 1,
         random: HardwareRandom | None = None,
         bill: Bill | None = None,
+        system: System | None = None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
         self._random = random
@@ -70,7 +74,7 @@ class Runner:
         self.bill = bill if tiles else None
         if tiles and not self._vertices:
             with _without_ways():
-                self.bill = bill or bills.bill(block, target, accumulations, control, **self._how)
+                self.bill = bill or bills.bill(block, target, accumulations, control, system=system, **self._how)
         self._prepare()
         if self._machine is not None:
             self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)
@@ -89,7 +93,7 @@ class Runner:
     @cached_property
     def executable(self) -> Executable:
         """The step on whole arrays. Where vertices run it is made only for observers."""
-        return Executable(self._block, self._accumulations, self._control)
+        return executable(self._block, self._accumulations, self._control)
 
     @property
     def plan(self) -> BlockPlan | None:

@@ -134,6 +134,7 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
     random, scale = read_random(training.random, key), training.loss_scale
     return {
         "precision": training.precision.words(),
+        **({} if training.replicas == 1 else {"replicas": str(training.replicas)}),
         "traced step": planned.digest,
         "constants": planned.constants,
         **({} if random is None else {"random": repr(random)}),
@@ -162,7 +163,10 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
         ValueError: they differ, but for the name of a precision.
     """
     expect(Mapping, identity=given)
+    own = {"replicas": "1", **own}  # of one it is not said
     for name, mine in own.items():
+        if name == "replicas" and given.get(name, "1") == mine:
+            continue
         if name in ("loss scale", "control", "constants") and name not in given:
             continue  # which older files do not say
         other = str(given.get(name))

@@ -23,6 +23,7 @@ from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_check
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.schedule import as_it_runs
+from ipu_core.ir.passes.shards import by_shards
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
@@ -34,7 +35,7 @@ from ipu_core.train.arguments import check_batch, check_integer, check_loss, che
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
-from lowprec import Accumulation, FloatFormat, Key, formats
+from lowprec import Accumulation, Collective, FloatFormat, Key, formats
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 
@@ -51,7 +52,13 @@ def initial_state(params: Any, optimizer: Optimizer, model_state: Any = None) ->
 
 
 def training_step(
-    loss: Loss, optimizer: Optimizer, *, micro_batches: int = 1, running_mean: bool = False
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    micro_batches: int = 1,
+    running_mean: bool = False,
+    replicas: int = 1,
+    collective: Collective | None = None,
 ) -> StepFunction:
     """The function (state, batch, lr[, loss scale]) -> (new state, loss) of one step, to be traced.
 
@@ -65,6 +72,9 @@ def training_step(
         micro_batches: parts of the batch, whose gradients are averaged before the update; the sum has family
             "gradient_sum". With more than one the function takes a part, and its Block has as many iterations.
         running_mean: average by a running mean, which needs no more range than one gradient, not by a sum.
+        replicas: programs that each have a part of the batch. The gradient of each is divided by their number and all
+            are added by an all-reduce; the loss is the float32 mean of theirs, a model's state the first one's.
+        collective: the order of that sum; None: a ring from chip 0 in the format and rounding of gradient sums.
     """
 
     def step(state: Any, batch: Any, lr: Value, loss_scale: Value | None = None) -> tuple[Any, Value]:
@@ -74,6 +84,8 @@ def training_step(
             (value, model), gradients = both(params, model, batch)
         else:
             (value, model), gradients = _mean_of_micro_batches(both, params, model, batch, micro_batches, running_mean)
+        if replicas > 1:
+            value, model, gradients = _of_all_replicas(value, model, gradients, replicas, collective)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
         params, inner = updated(optimizer, params, gradients, state["optimizer"], lr)
@@ -161,6 +173,24 @@ def _mean_of_micro_batches(
     return (value, model), each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
 
 
+def _of_all_replicas(
+    value: Value, model: Any, gradients: Any, replicas: int, collective: Collective | None
+) -> tuple[Value, Any, Any]:
+    """The mean loss of all replicas, the first one's state of the model, and the mean of their gradients."""
+
+    def mean(gradient: Value) -> Value:
+        # Before they are added: the sum of many would need more range than one.
+        part = elementwise("multiply", gradient, 1 / replicas)
+        return apply("all_reduce", part, replicas=replicas, collective=collective)
+
+    with scope(value, family="loss"):
+        total = apply("all_reduce", value, replicas=replicas, collective=Collective())
+        value = elementwise("multiply", total, 1 / replicas)
+    with scope(value, family="norm"):
+        model = map_leaves(lambda own: apply("first_replica", own, replicas=replicas), model)
+    return value, model, each_gradient(mean, gradients)
+
+
 def accumulate(total: Any, new: Any, share: Value | None) -> Any:
     """The sum of gradients; or, with a share, their running mean: old + share * (new - old)."""
 
@@ -182,22 +212,41 @@ def each_gradient(f: Callable[..., Value], *trees: Any, role: str = "grad_weight
     return unflatten(tree, results)
 
 
-def _part(batch: Any, count: int) -> Any:
-    """The first of `count` equal parts of a batch, cut along the first axis of its arrays.
+def check_parts(rows: int, micro_batches: int, replicas: int) -> None:
+    """Refuses rows that replicas and their micro-batches cannot share equally.
+
+    Raises:
+        ValueError: with how many there are of each.
+    """
+    # Parts of unequal size would weigh their rows unequally in the mean of gradients.
+    if rows % (micro_batches * replicas):
+        raise ValueError(f"{rows} rows cannot be cut into {_parts(micro_batches, replicas, 'equal ')}")
+
+
+def _parts(micro_batches: int, replicas: int, equal: str = "") -> str:
+    """The parts of a batch in words."""
+    each = f"{micro_batches} {equal}micro-batches"
+    if replicas == 1:
+        return each
+    return f"{replicas} {equal}replicas" + (f" of {each}" if micro_batches > 1 else "")
+
+
+def _part(batch: Any, micro_batches: int, replicas: int) -> Any:
+    """The first of the equal parts of a batch, one for each micro-batch of each replica, cut along its first axis.
 
     Raises:
         ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
     """
-    if check_integer("micro_batches", count, least=1) == 1:
+    check_integer("micro_batches", micro_batches, least=1)
+    if (count := micro_batches * check_integer("replicas", replicas, least=1)) == 1:
         return batch
+    parts = _parts(micro_batches, replicas)
 
     def part(x: Any) -> Any:
         shape = np.shape(x)
         if not shape:
-            raise ValueError(f"a number without axes cannot be cut into {count} micro-batches")
-        # Parts of unequal size would weigh their rows unequally in the mean of gradients.
-        if shape[0] % count:
-            raise ValueError(f"{shape[0]} rows cannot be cut into {count} equal micro-batches")
+            raise ValueError(f"a number without axes cannot be cut into {parts}")
+        check_parts(shape[0], micro_batches, replicas)
         return np.asarray(x)[: shape[0] // count]
 
     return map_leaves(part, batch)
@@ -213,6 +262,8 @@ def step_block(
     running_mean: bool = False,
     scaled: bool = False,
     model_state: Any = None,
+    replicas: int = 1,
+    collective: Collective | None = None,
 ) -> Block:
     """The Block of one training step, in ideal float32 until a `Precision` is applied.
 
@@ -228,18 +279,22 @@ def step_block(
         running_mean: see `training_step`.
         scaled: whether there is a loss scale.
         model_state: what the model carries from step to step, nested float arrays; None: nothing.
+        replicas, collective: see `training_step`. The Block is one replica's, whose part of the batch it takes.
 
     Raises:
-        ValueError: fewer than one micro-batch, or a batch that cannot be cut so, or has no rows.
+        ValueError: fewer than one micro-batch or replica, or a batch that cannot be cut so, or has no rows.
         TypeError: parameters that are no floats, or lists of numbers.
     """
     check_loss(loss)
     check_params(params)
     check_batch(batch)
-    step = training_step(loss, optimizer, micro_batches=micro_batches, running_mean=running_mean)
+    step = training_step(
+        loss, optimizer, micro_batches=micro_batches, running_mean=running_mean, replicas=replicas,
+        collective=collective,
+    )  # fmt: skip
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    state, part = initial_state(params, optimizer, model_state), _part(batch, micro_batches)
-    return as_it_runs(trace(step, state, part, *numbers, carry=True))
+    state, part = initial_state(params, optimizer, model_state), _part(batch, micro_batches, replicas)
+    return by_shards(as_it_runs(trace(step, state, part, *numbers, carry=True)), replicas)
 
 
 @dataclass(frozen=True)
@@ -351,6 +406,8 @@ def _formats(block: Block) -> Iterator[FloatFormat]:
     types = (var.type for var in (*block.inputs, *block.constants, *(e.output for e in equations_of(block))))
     yield from (kind.format for kind in types if isinstance(kind.format, FloatFormat))
     yield from (e.arithmetic.accumulate for e in equations_of(block) if e.arithmetic.accumulate is not None)
+    orders = (e.params.get("collective") for e in equations_of(block))
+    yield from (fmt for order in orders if isinstance(order, Collective) for fmt in (order.wire, order.partial))
 
 
 def _ordered(traced: Block, execution: Execution) -> Block:

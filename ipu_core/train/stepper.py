@@ -138,7 +138,7 @@ class Stepper:
         self.runner = Runner(
             planned.block, on.target, planned.accumulations, planned.training.control, on.engine,
             overlap=on.overlap, share=on.reorder and random is None, parallel=on.parallel,
-            steps_per_call=on.steps_per_call, random=random, bill=prepared.bill,
+            steps_per_call=on.steps_per_call, random=random, bill=prepared.bill, system=on.system,
         )  # fmt: skip
         self.prepared = replace(prepared, bill=self.runner.bill)  # which copies and pickles take with them
         self.names = paths(prepared.tree)
@@ -307,7 +307,8 @@ def traced(loss: Loss, params: Any, batch: Any, training: Training, model_state:
     return step_block(
         loss_in_units(loss, params, precision), _optimizer_of(training), params, batch,
         micro_batches=training.micro_batches, running_mean=precision.running_mean,
-        scaled=training.loss_scale is not None, model_state=model_state,
+        scaled=training.loss_scale is not None, model_state=model_state, replicas=training.replicas,
+        collective=training.collective,
     )  # fmt: skip
 
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ipu_core.chip.system import System
+from ipu_core.study import typed
 from ipu_core.study.files import check_writable
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
 from ipu_core.workloads.logs import LoggedRun
 from ipu_core.workloads.system_page import to_chrome, to_html
 from ipu_core.workloads.system_run import SystemRun, on_system
+from lowprec import Collective
 
 FILES = ("system.json", "system.html", "trace.json")
 
@@ -47,7 +49,7 @@ def profile(
     meant = workload(name, micro_batch=micro_batch, target=where.target.name, stages=stages)
     made = on_system(
         meant, where, replicas=replicas, micro_batches=micro_batches, global_batch=global_batch,
-        schedule="grouped" if schedule is None else schedule, collective=collective, precision=precision,
+        schedule="grouped" if schedule is None else schedule, collective=_collective(collective), precision=precision,
         recompute=recompute, update_overhead=update_overhead,
     )  # fmt: skip
     print(json.dumps(made.to_json()) if as_json else words(made))
@@ -55,6 +57,11 @@ def profile(
         texts = (json.dumps(made.to_json()), to_html(made), json.dumps(to_chrome(made.profile)))
         for file, text in zip(FILES, texts, strict=True):
             (folder / file).write_text(text, encoding="utf-8")
+
+
+def _collective(spec: str | None) -> Collective | str | None:
+    """An algorithm, or with options as `typed.collective` reads them, as in "ring/wire=float32"."""
+    return typed.collective(spec) if spec is not None and "/" in spec else spec
 
 
 def words(made: SystemRun) -> str:

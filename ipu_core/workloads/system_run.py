@@ -17,6 +17,7 @@ from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import LoggedRun, logged_runs
 from ipu_core.workloads.published import Stage, Workload
 from ipu_core.workloads.stage_account import StageAccount, account
+from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown
 
 
@@ -27,13 +28,13 @@ class SystemRun:
     Attributes:
         stage: the account of the slowest stage.
         profile: of the whole.
-        collective: the algorithm that was asked for; None: the usual one.
+        collective: what was asked for; None: the usual one.
         planned_in: seconds that it took.
     """
 
     stage: StageAccount
     profile: SystemProfile
-    collective: str | None
+    collective: Collective | str | None
     planned_in: float
 
     @property
@@ -121,7 +122,7 @@ def on_system(
     micro_batches: int | None = None,
     global_batch: int | None = None,
     schedule: str = "grouped",
-    collective: str | None = None,
+    collective: Collective | str | None = None,
     precision: Precision | str | None = None,
     recompute: str | None = None,
     update_overhead: float | None = None,
@@ -138,7 +139,8 @@ def on_system(
         micro_batches: of an update of one replica.
         global_batch: samples of an update, instead of `micro_batches`.
         schedule: one of SCHEDULES.
-        collective: the algorithm of the gradients' all-reduce, see `ipu_core.chip.collectives`.
+        collective: how the gradients are added up, of which the algorithm and the format on the wire are billed; or the
+            algorithm alone, see `ipu_core.chip.collectives`, in the format of the gradients' sum.
         precision, recompute: as of `account`.
         update_overhead: seconds of an update that no model here explains; None: the workload's on its own chip, else 0.
 
@@ -171,7 +173,7 @@ def on_system(
     return SystemRun(made, profile, collective, time.perf_counter() - began)
 
 
-def _check(system: System, replicas: int, stages: int, schedule: str, collective: str | None) -> None:
+def _check(system: System, replicas: int, stages: int, schedule: str, collective: Any) -> None:
     """Refuses before anything is planned what would be refused after it."""
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
@@ -179,7 +181,7 @@ def _check(system: System, replicas: int, stages: int, schedule: str, collective
     if replicas * stages > 1 and not system.neighbour_bandwidth:
         words = f"the chips of {system.name} ({system.target.name}) have no links"
         raise UnsupportedByTarget(f"{words}: one chip, or another system")
-    all_reduce(system, 0, replicas, stride=stages, algorithm=collective)
+    all_reduce(system, 0, replicas, stride=stages, algorithm=_algorithm(collective))
 
 
 def profile_of(
@@ -188,7 +190,7 @@ def profile_of(
     replicas: int,
     schedule: str = "grouped",
     *,
-    collective: str | None = None,
+    collective: Collective | str | None = None,
     overhead_from: str | None = None,
     micro_batches: int | None = None,
 ) -> SystemProfile:
@@ -204,6 +206,7 @@ def profile_of(
     check_chips(system, replicas, stages)
     count = work.micro_batches if micro_batches is None else micro_batches
     share = count / work.micro_batches
+    size = gradient_bytes(made, collective.wire if isinstance(collective, Collective) else None)
     forward = chip.seconds(made.cycles_forward)
     backward = made.seconds_per_micro_batch - forward
     moved = sum(each.bytes * each.runs for each in made.profile.host)
@@ -212,7 +215,7 @@ def profile_of(
         replicas=replicas,
         schedule=Schedule(schedule, (forward,) * stages, (backward,) * stages, count),
         samples=work.samples,
-        collective=all_reduce(system, gradient_bytes(made), replicas, stride=stages, algorithm=collective),
+        collective=all_reduce(system, size, replicas, stride=stages, algorithm=_algorithm(collective)),
         update_seconds=chip.seconds(made.cycles_of_update),
         link_bytes=made.link_bytes,
         host_bytes=round(moved * share),
@@ -222,10 +225,14 @@ def profile_of(
     )
 
 
-def gradient_bytes(made: StageAccount) -> int:
-    """Bytes of a stage's gradients in the format of their sum, which is what is sent."""
+def _algorithm(collective: Collective | str | None) -> str | None:
+    return collective.algorithm if isinstance(collective, Collective) else collective
+
+
+def gradient_bytes(made: StageAccount, wire: FloatFormat | None = None) -> int:
+    """Bytes of a stage's gradients in a format on the wire; None: in that of their sum."""
     count = parameters_of([part for run in made.workload.parts_of(made.stage) for part in run])
-    return Type((count,), made.training.precision.gradient_sum).nbytes
+    return Type((count,), made.training.precision.gradient_sum if wire is None else wire).nbytes
 
 
 def as_scheduled(workload: Workload, schedule: str) -> Workload:

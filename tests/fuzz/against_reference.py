@@ -16,7 +16,7 @@ from tests.fuzz.wild import Draw
 NAMES = ("round", "astype", "encode", "add", "multiply", "divide", "sqrt", "fma", "matmul", "reduce_sum", "reduce_max",
          "sum_parts", "scatter_add", "sum", "mean", "dot", "norm", "cumulative_sum", "conv2d", "conv2d_weight_gradient",
          "conv2d_input_gradient", "exp", "tanh", "to_blocks", "to_scaled", "hadamard", "pack", "unpack",
-         "decode")  # fmt: skip
+         "decode", "all_reduce")  # fmt: skip
 
 
 def _arguments(case: int) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import lowprec
+from lowprec.values.collective import ALGORITHMS
 from tests.fuzz.wild import FLOATS, OPERANDS, Draw
 
 Arguments = dict[str, Any]
@@ -74,6 +75,18 @@ def _scatter(d: Draw) -> Arguments:
     order = {name: value for name, value in d.order().items() if name in ("group", "accumulate")}
     return {"indices": d.integers((count,), rows), "updates": d.array((count, *d.shape(1)), OPERANDS), "rows": rows,
             **order, **d.rounding(few=False)}  # fmt: skip
+
+
+WIRES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "e6m5", lowprec.fixed_point(8, 4))
+
+
+def _all_reduce(d: Draw) -> Arguments:
+    algorithm = d.one_of(ALGORITHMS)
+    group = d.integer(1, 3) if algorithm == "two_level" else None
+    rounding = lowprec.Rounding(d.one_of(("nearest_even", "stochastic", "up", "odd")))
+    how = lowprec.Collective(algorithm, d.integer(0, 9), group, d.one_of(WIRES), d.one_of((None, "float32")), rounding)
+    return {"x": d.array((d.integer(0, 6), *d.shape(2))), "collective": d.one_of((how, how, None)),
+            "key": d.one_of((3, 5, None))}  # fmt: skip
 
 
 def _sum(d: Draw) -> Arguments:
@@ -147,6 +160,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
     "reduce_max": (lowprec.reduce_max, lambda d: {"x": d.array(d.shape(2), OPERANDS), "axis": d.integer(-2, 1)}),
     "sum_parts": (lowprec.sum_parts, _parts),
     "scatter_add": (lowprec.scatter_add, _scatter),
+    "all_reduce": (lowprec.all_reduce, _all_reduce),
     **{name: (getattr(lowprec, name), _sum) for name in ("sum", "mean", "norm")},
     "cumulative_sum": (lowprec.cumulative_sum, lambda d: {
         "x": d.array(d.shape(2)), "fmt": d.fmt(), **d.rounding(few=False), "axis": d.integer(-2, 1)}),

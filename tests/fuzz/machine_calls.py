@@ -10,6 +10,7 @@ import numpy as np
 import ipu_core
 import lowprec
 from ipu_core import FloatingPointControl, Graph, InOut, Input, Output, Param, Static, Target, errors
+from lowprec import Collective
 from tests.fuzz.wild import Draw
 
 Arguments = dict[str, Any]
@@ -65,6 +66,8 @@ class Parts:
             ipu_core.Call(copy, "copy"), ipu_core.RepeatWhile(copy, self.flag, copy),
             ipu_core.RemoteStore(self.to, self.buffer, 1), ipu_core.RemoteLoad(self.buffer, self.to),
             ipu_core.StreamCopy(self.back, self.to), ipu_core.StreamCopy(self.stream, self.to),
+            ipu_core.CrossReplica(self.to, self.to, 4, collective=Collective()),
+            ipu_core.CrossReplicas(ipu_core.CrossReplica(self.to, self.scratch, 2, "all_reduce_max")),
             ipu_core.Overlap(ipu_core.RemoteLoad(self.buffer, self.to), copy),
         ]  # fmt: skip
 
@@ -153,6 +156,11 @@ def _program() -> Calls:
             "buffer": p.buffer, "tensor": p.to, "entry": d.one_of((0, 1, p.flag))}),
         "RemoteStore": _call(ipu_core.RemoteStore, lambda d, p: {
             "tensor": p.to, "buffer": p.buffer, "entry": d.one_of((0, 1, p.flag))}),
+        "CrossReplica": _call(ipu_core.CrossReplica, lambda d, p: {
+            "source": d.one_of((p.to, p.scratch, p.matrix)), "destination": p.to, "replicas": d.integer(0, 5),
+            "kind": d.one_of(("all_reduce", "broadcast", "mean")),
+            "collective": d.one_of((None, Collective()))}),
+        "CrossReplicas": (ipu_core.CrossReplicas, lambda d: {}),
         "Sync": (ipu_core.Sync, lambda d: {}),
         "WriteUndef": _call(ipu_core.WriteUndef, lambda d, p: {"tensor": _tensor(d, p)}),
         "AbortOnNaN": _call(ipu_core.AbortOnNaN, lambda d, p: {"tensor": _tensor(d, p)}),

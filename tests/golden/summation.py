@@ -6,6 +6,7 @@ from typing import Any
 
 import lowprec as lp
 from lowprec.sums.ordered import ORDERS
+from lowprec.values.collective import ALGORITHMS
 from tests.golden.sums import codes, numbers
 
 ROUNDINGS: dict[str, dict[str, Any]] = {
@@ -56,6 +57,22 @@ def sums() -> dict[str, Any]:
     return results
 
 
+def collectives() -> dict[str, Any]:
+    """All-reduces of six chips, of 37 numbers each, by every algorithm, from the first chip and the fourth."""
+    x, results = numbers((6, 37), 16, "float16"), dict[str, Any]()
+    for algorithm in ALGORITHMS:
+        for wire, partial in (("float32", None), ("float16", None), ("bfloat16", "float32"), ("float8_e5m2", None)):
+            for words, options in ROUNDINGS.items():
+                how = {name: value for name, value in options.items() if name != "key"}
+                rounding = lp.Rounding(how.pop("rounding"), **how)
+                for first in (0, 3):
+                    group = 2 if algorithm == "two_level" else None
+                    order = lp.Collective(algorithm, first, group, wire, partial, rounding)
+                    found = codes(lp.all_reduce(x, order, key=options.get("key")))
+                    results[f"{algorithm} from {first}, {wire} {partial} {words}"] = found
+    return results
+
+
 def build() -> dict[str, Any]:
     """Every file of this module."""
-    return {"arithmetic.json": arithmetic(), "summation.json": sums()}
+    return {"arithmetic.json": arithmetic(), "summation.json": sums(), "collectives.json": collectives()}

@@ -74,6 +74,7 @@ def doors(scale: int = 1) -> dict[str, Door]:
         "sum_parts": lambda: lp.sum_parts(rows.reshape(4, -1, 64), fmt="float32"),
         "reduce_max": lambda: lp.reduce_max(rows),
         "scatter_add": lambda: lp.scatter_add(places, rows, 50),
+        "all_reduce": lambda: lp.all_reduce(rows.reshape(8, -1), lp.Collective(wire="float16")),
         "sum": lambda: lp.sum(rows, -1),
         "sum, pairwise": lambda: lp.sum(rows, -1, order="pairwise"),
         "kahan_sum": lambda: lp.kahan_sum(rows, -1),

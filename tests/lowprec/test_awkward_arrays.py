@@ -219,6 +219,7 @@ SUMS: dict[str, Callable[[Any], Any]] = {
     "matmul": lambda x: lp.matmul(X[:3], x),
     "to_blocks": lambda x: lp.to_blocks(x, "mxfp8_e4m3"),
     "to_scaled": lambda x: lp.to_scaled(x, "float8_e4m3fn"),
+    "all_reduce": lp.all_reduce,
     "scatter_add": lambda x: lp.scatter_add(np.zeros(3, np.int32), x[:, None], 1),
 }
 

@@ -142,6 +142,7 @@ FOREIGN: dict[str, Callable[..., Any]] = {
     "cumulative_sum": lambda x, y: lp.cumulative_sum(x, axis=1),
     "reduce_sum": lambda x, y: lp.reduce_sum(x, 0),
     "reduce_max": lambda x, y: lp.reduce_max(x),
+    "all_reduce": lambda x, y: lp.all_reduce(x, lp.Collective("tree", wire="fp16")),
     "scatter_add": lambda x, y: lp.scatter_add(np.arange(6) % 2, x, 2),
     "pack": lambda x, y: lp.unpack(lp.pack(lp.encode(x, "e2m1"), "e2m1"), "e2m1", 40),
     "hadamard": lambda x, y: lp.hadamard(x, block=8, key=1),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
@@ -31,6 +32,7 @@ class Lowering:
         entries: of the streamed state, see `Lowered`.
         tables: of arrays whose rows places of a loop find or leave, where they lie for that.
         counters: the numbers of these places.
+        system: whose links replicas meet over; None: one of chips like this.
     """
 
     graph: Graph
@@ -43,6 +45,7 @@ class Lowering:
     entries: tuple[Tensor, Tensor] | None = None
     tables: dict[Var, PlaceTable] = field(default_factory=dict)
     counters: set[Var] = field(default_factory=set)
+    system: System | None = None
 
     @property
     def target(self) -> Target:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.compile.operands import seen
-from ipu_core.graph.program import Copy
+from ipu_core.graph.program import Copy, CrossReplica
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, SET_ROW, VIEWS
+from ipu_core.ir.ops import COLLECTIVES, COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, SET_ROW, VIEWS
+from ipu_core.ir.run.collectives import collective_of
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import concatenate, one_hot, pad
@@ -65,6 +66,17 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
         lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
         maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
         operation=equation.keyed, name=equation.name,
+    )  # fmt: skip
+
+
+def _collective(lowering: Lowering, equation: Equation) -> None:
+    kind = "broadcast" if equation.op == "first_replica" else equation.op
+    how = collective_of(equation) if "collective" in equation.params else None
+    lowering.programs.append(
+        CrossReplica(
+            lowering.tensors[equation.operands[0]], lowering.result(equation), int(equation.params["replicas"]), kind,
+            how, lowering.system, equation.keyed, equation.name,
+        )
     )  # fmt: skip
 
 
@@ -178,6 +190,7 @@ LOWERINGS: dict[str, Callable[[Lowering, Equation], None]] = {
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
     **dict.fromkeys(VIEWS, _view),
+    **dict.fromkeys(COLLECTIVES, _collective),
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ipu_core.chip.system import System
 from ipu_core.compile.constants import held_constants
 from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.born import undefined
@@ -94,6 +95,7 @@ def lower(
     share: bool = False,
     parallel: bool = False,
     traps: bool = False,
+    system: System | None = None,
 ) -> Lowered:
     """Lowers a Block.
 
@@ -105,6 +107,7 @@ def lower(
             order (see `shared`).
         parallel: of what shares, whether products and sums of unlike sizes do too, on tiles of their own.
         traps: whether exceptions are enabled: then nothing is computed in a step that a guard skips but what it needs.
+        system: over whose links replicas meet; None: one of so many chips like the plan's.
 
     Raises:
         TypeError: no Block, or no plan.
@@ -155,7 +158,7 @@ def lower(
             if not isinstance(loop, Scan):
                 begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items() if old in tensors}
-    lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
+    lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs, system=system)
     branch = branch_of(block)
     if branch and branch.beside:
         lowering.entries = _entries(graph)

@@ -152,6 +152,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
     "to_blocks": (lambda ct, e, y, x: in_format(ct, x.format),),
     "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
+    # Every replica's cotangent reaches every replica's value.
+    "all_reduce": (lambda ct, e, y, x: apply("all_reduce", ct, **e.params),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
@@ -186,8 +188,9 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
-dropout_mask, stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient
-equally (of topk the chosen ones have it), that of absolute and relu at 0 is 0."""
+dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica. Where there is no
+derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have it), that of
+absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all gradients."""
 
 
 def rules_of(equation: Equation) -> tuple[Cotangent, ...]:

@@ -6,8 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, Var
-from ipu_core.ir.bodies import carries_of, closed, equations_of, fresh, own_values, region, rewritten, with_body
-from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.bodies import (
+    carries_of,
+    closed,
+    equations_of,
+    fresh,
+    own_values,
+    region,
+    replicas_of,
+    rewritten,
+    with_body,
+)
+from ipu_core.ir.ops import COLLECTIVES, STRUCTURE, SUMS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.precision.scaled_products import SCALED_CAST
 from ipu_core.ir.regions import Branch, Loop
@@ -51,6 +61,20 @@ class _Checks(Appended):
             parts.append((self.emit("subtract", Literal(1.0), good), [name for _, name in found]))
         self.found, self.parts = {}, []
         return self.joined([var for var, _ in parts]), [name for _, names in parts for name in names]
+
+    def together(self, block: Block) -> tuple[Var, list[str]]:
+        """`gathered`, and what replicas found of their own before they met is what one of them did."""
+        if (replicas := replicas_of(block)) == 1:
+            return self.gathered()
+        own = self.beside(_after_meeting(self.equations))
+        found, parts = self.found, self.parts
+        self.found, self.parts = own
+        ours = list[tuple[Var, list[str]]]()
+        if self.found or self.parts:
+            bad, names = self.gathered()
+            ours.append((self.emit("all_reduce_max", bad, replicas=replicas), names))
+        self.found, self.parts = found, [*ours, *parts]
+        return self.gathered()
 
     def beside(self, made: set[Var]) -> tuple[Found, Parts]:
         """Takes away what is none of some values, which was found before a loop and is no matter of its iterations."""
@@ -120,7 +144,7 @@ def guarded(block: Block) -> Block:
             checks.check(var, needed.pop(var))
     equations += straight(first)
     checks.equations = equations
-    bad, names = checks.gathered()
+    bad, names = checks.together(block)
     worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
     flag = checks.emit("subtract", Literal(1.0), worst)
     chosen = [(Var(f"{old.name}.next", old.type), new, old)
@@ -129,6 +153,15 @@ def guarded(block: Block) -> Block:
     outputs = (*branch.results, *block.outputs[block.carried :], bad)
     equations.append(region(branch, "branch", equations))
     return closed(replace(block, equations=tuple(equations), outputs=outputs, result=None))
+
+
+def _after_meeting(equations: Sequence[Equation]) -> set[Var]:
+    """What is made of what replicas made together."""
+    after = set[Var]()
+    for equation in equations:
+        if equation.op in COLLECTIVES or not after.isdisjoint(equation.operands):
+            after.update(equation.outputs)
+    return after
 
 
 def _checked(block: Block) -> dict[Var, str]:
@@ -163,7 +196,7 @@ def _split(
     wanted = {*needed, *block.outputs[block.carried :]}
     first, second = list[Equation](), list[Equation]()
     for equation in reversed(equations):
-        if equation.output in wanted:
+        if equation.output in wanted or equation.op in COLLECTIVES:  # all replicas come there, or none goes on
             wanted.update(equation.operands)
             first.append(equation)
         else:

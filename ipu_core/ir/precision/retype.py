@@ -227,8 +227,9 @@ class Retype:
                        convert=False, rounding=None)  # fmt: skip
 
     def _origin(self, var: Var) -> Var:
-        """The value that a chain of moves shows."""
-        while (equation := self.definitions.get(var)) is not None and equation.op in STRUCTURE:
+        """The value that a chain of moves shows, also one from the first replica."""
+        moves = STRUCTURE | {"first_replica"}
+        while (equation := self.definitions.get(var)) is not None and equation.op in moves:
             var = equation.operands[0]
         return var
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Type, Var
-from ipu_core.ir.bodies import equations_of, fresh, hoisted, mapped, own_values, rewritten, with_body
+from ipu_core.ir.bodies import equations_of, fresh, hoisted, mapped, own_values, replicas_of, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.passes.appended import Appended
 from ipu_core.ir.passes.schedule import dead_code
@@ -338,6 +338,8 @@ class _ScaledProducts(Appended):
         steps, tensors = self.history.type.shape
         # What a loop over micro-batches has is all of them already.
         amax = new = self.amaxes[0] if self.amaxes[0].type.shape == (tensors,) else self._all_amaxes()
+        if (replicas := replicas_of(block)) > 1:  # one scale for all: of the largest that any of them had
+            amax = new = self.emit("all_reduce_max", new, replicas=replicas, family=SCALED)
         history = self.emit("reshape", new, shape=(1, tensors), family=SCALED)
         if steps > 1:
             kept = self.emit("slice", self.history, start=(0, 0), stop=(steps - 1, tensors), step=(1, 1), family=SCALED)

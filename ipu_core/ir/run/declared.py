@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,14 @@ from ipu_core.chip.tile_integers import has_integers, of_integers
 from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.ir.run.collectives import collective_of
 from ipu_core.ir.run.kernels import check_classes, order_of
-from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, rounded
-from lowprec import Accumulation, FloatFormat, Key, hadamard, to_blocks
+from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, round_once, rounded
+from lowprec import Accumulation, FloatFormat, Key, Rounding, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.elementwise import float32_op
+from lowprec.sums.collectives import all_reduce
 from lowprec.sums.matmul import matmul
 from lowprec.sums.reduce import reduce_max, reduce_sum
 from lowprec.sums.scatter import scatter_add
@@ -140,6 +143,19 @@ def _top_indices(call: _Call) -> Any:
     return exact("top_indices", [call.operands[0].astype(np.float64)], call.params).astype(np.int32)
 
 
+def _all_reduce(call: _Call) -> Any:
+    x = np.asarray(call.operands[0])
+    every = np.broadcast_to(x, (int(call.params["replicas"]), *x.shape))
+    how, fmt, own = collective_of(call.equation), call.fmt, call.equation.output.type.format
+    how = replace(how, rounding=call.control.rounding(how.rounding, how.wire))
+    total = all_reduce(every, how, key=call.key)
+    if own == how.wire or as_format(own).contains(how.wire):
+        return total.astype(fmt.dtype)
+    second = None if call.key is None else call.key.fold_in(SECOND_ROUNDING)
+    rounding = call.control.rounding(Rounding(how.rounding.mode, how.rounding.random_bits), fmt)
+    return round_once(total.astype(np.float32), as_format(own), rounding, second)
+
+
 def _one_hot(call: _Call) -> Any:
     check_classes(call.equation, call.operands[0])
     return np.equal(call.operands[0][..., None], np.arange(call.params["classes"])).astype(call.fmt.dtype)
@@ -156,6 +172,11 @@ DECLARED: Mapping[str, Callable[[_Call], Any]] = {
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,
+    "all_reduce": _all_reduce,
+    "reduce_scatter": lambda call: np.ravel(_all_reduce(call))[: call.shape[0]],
+    "all_gather": lambda call: np.resize(call.operands[0], call.shape),
+    "all_reduce_max": lambda call: call.operands[0],
+    "first_replica": lambda call: call.operands[0],
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": lambda call: dropout_mask(call.params["rate"])(call.key, 0, np.empty(call.shape, call.fmt.dtype)),

@@ -17,7 +17,7 @@ from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind, given_order
-from ipu_core.ir.run.steps import OF_STEP, PreparedCall, StepCalls
+from ipu_core.ir.run.steps import OF_STEP, PreparedCall, Program, StepCalls
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
@@ -118,10 +118,14 @@ class Executable:
         self._observer: Observer | None = None
         self._new = np.ones((), np.bool_) if told is None else told.new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
-        self._program = StepCalls(calls, self._arrays, self._given, self._new).program(steps_of(block))
+        self._program = self._made(StepCalls(calls, self._arrays, self._given, self._new))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
+        return type(self), self._made_of  # the prepared calls hold buffers, so a copy prepares its own
+
+    def _made(self, calls: StepCalls) -> Program:
+        """What runs the Block."""
+        return calls.program(steps_of(self.block))
 
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
@@ -151,9 +155,15 @@ class Executable:
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
         operands, output = self._operands(equation), self._arrays[equation.output]
-        call = bind(equation, operands, output, order, control)
+        call = self._bound(equation, operands, output, order, control)
         call = _located(call, equation) if control.traps else call
         return call if self._wrap is None else self._wrap(call, equation, operands, output)
+
+    def _bound(
+        self, equation: Equation, operands: list[Any], output: Array, order: Accumulation | None,
+        control: FloatingPointControl,
+    ) -> BoundCall:  # fmt: skip
+        return bind(equation, operands, output, order, control)
 
     def _telling(self, call: BoundCall, equations: Sequence[Equation]) -> BoundCall:
         """A call that tells the observer of the run, if there is one, what it did."""
@@ -180,7 +190,7 @@ class Executable:
         if key not in self._tellers:
             block, accumulations, control, wrap, _ = self._made_of
             held = {var: self._arrays[var] for var in (*inputs_of(block), *block.constants)}
-            self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held, self._new))
+            self._tellers[key] = type(self)(block, accumulations, control, wrap, key[0], Told(key[1], held, self._new))
         return self._tellers[key]
 
     @in_default_state

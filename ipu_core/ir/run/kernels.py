@@ -13,6 +13,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
+from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.values.axes import fold
@@ -315,12 +316,32 @@ def _set_row(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bo
     return call
 
 
+def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any) -> BoundCall:
+    """Of a program that runs alone: as if every replica had what it has."""
+    (x,), (_, control) = operands, given
+    call = meeting(equation, control)
+    every = np.broadcast_to(x, (int(equation.params["replicas"]), *x.shape))
+    if equation.op == "reduce_scatter":
+        return lambda key: tile.first_shard(call, every, key, out)
+    return lambda key: call(every, key, out)
+
+
+def _same(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    source, place = _words(operands[0]), _words(out)
+    return lambda key: np.copyto(place, source)
+
+
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
     "scaled_dot": _scaled_dot,
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _all_reduce,
+    "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
+    "all_reduce_max": _same,
+    "first_replica": _same,
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,

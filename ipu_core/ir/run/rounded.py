@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var
-from ipu_core.ir.ops import LARGEST, OPS, STRUCTURE
+from ipu_core.ir.ops import COLLECTIVES, LARGEST, OPS, STRUCTURE
 from ipu_core.ir.own_rounding import OwnRounding
 from lowprec import FloatFormat, Key, Rounding, astype
 from lowprec import float32 as FLOAT32
@@ -24,7 +24,7 @@ from lowprec.values.rounding import NEAREST_EVEN
 def is_rounded_apart(equation: Equation) -> bool:
     """Whether the result of an equation is computed in float32 and rounded from there."""
     fmt = equation.output.type.format
-    if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | LARGEST:
+    if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | LARGEST | COLLECTIVES:
         return False
     arithmetic = equation.arithmetic
     if fmt.dtype is not None:

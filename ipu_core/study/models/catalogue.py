@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_core.chip.target import Target
 from ipu_core.study.models import bert, bragg, cnn, communities, lm, mlp, molecules, own, resnet, uno
 from ipu_core.study.models.made import Made
 from ipu_core.study.models.named import Own, is_own
@@ -13,6 +12,7 @@ from ipu_core.train.data import dataset as data
 from ipu_core.train.data import text
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
+from ipu_core.train.options import chip_of
 
 CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
 MADE: Mapping[str, Any] = {"gcn": communities, "gin": molecules, "braggnn": bragg, "uno": uno}
@@ -43,10 +43,10 @@ def problem(settings: Settings, task: Task) -> Problem:
     if isinstance(task, Own):
         return task.problem
     if isinstance(task, Made):
-        made: Problem = MADE[settings.model].problem(task, settings.batch, settings.scaling, Target(settings.target))
+        made: Problem = MADE[settings.model].problem(task, settings.batch, settings.scaling, chip_of(settings.target))
         return made
     if isinstance(task, Text):
-        size, how = settings.language_model, (settings.scaling, Target(settings.target))
+        size, how = settings.language_model, (settings.scaling, chip_of(settings.target))
         if settings.model == "bert":
             kept = settings.stash is not None
             return bert.problem(size, task, settings.batch, settings.pack, *how, settings.dropout, kept)

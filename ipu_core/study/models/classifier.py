@@ -12,6 +12,7 @@ from ipu_core.placement.orders import OrderRule
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
 from ipu_core.train.data import dataset as data
+from ipu_core.train.options import chip_of
 from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
 from lowprec import Key
@@ -36,7 +37,7 @@ def classifier(
     data.batches(task, settings.batch, 0)
     scaling, deviation = settings.scaling, task.deviation
     # The orders of sums in training are those of this chip's family, and the test adds in the same way.
-    target = Target(settings.target)
+    target = chip_of(settings.target)
     return Problem(
         scaling.of(loss, deviation), scaling.begun(initial), functools.partial(data.batches, task, settings.batch),
         functools.partial(accuracy, task, scaling.of(scores, deviation), target), shapes, state, deviation,

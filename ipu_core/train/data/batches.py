@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Block
-from ipu_core.ir.bodies import equations_of, inputs_of
+from ipu_core.ir.block import Array, Block, Type
+from ipu_core.ir.bodies import equations_of, inputs_of, replicas_of
 from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
@@ -305,7 +305,8 @@ class BatchInputs:
         self._names = paths(self._tree)
         # With micro-batches the loss reads an iteration's part of the batch, which is a variable of its own.
         held = dict(zip(block.inputs, inputs_of(block), strict=True))
-        self._wanted = [(var.type, classes.get(held[var], 0)) for var in wanted]
+        replicas = replicas_of(block)
+        self._wanted = [(_of_all(var.type, replicas), classes.get(held[var], 0)) for var in wanted]
 
     def __call__(self, batch: Any) -> list[Array]:
         """The arrays of a batch.
@@ -330,6 +331,11 @@ class BatchInputs:
             feed(name or "0", leaf, *wanted)
             for name, leaf, wanted in zip(self._names, leaves, self._wanted, strict=True)
         ]
+
+
+def _of_all(part: Type, replicas: int) -> Type:
+    """The type of what all replicas have together, of which each has so many rows."""
+    return part if replicas == 1 else Type((replicas * part.shape[0], *part.shape[1:]), part.format)
 
 
 def _digest(batch: Any) -> str:

@@ -71,6 +71,7 @@ CASES = {
     "to_blocks": (lambda x: apply("to_blocks", x, format="mxfp8_e4m3", axis=1, rule="floor"), (A,)),
     "hadamard": (lambda x: apply("hadamard", x, axis=1, block=2) * np.arange(4.0), (A,)),
     "scaled_dot": (lambda s, x, y: apply("scaled_dot", x, y.T, s), (np.float64(0.7), A, B)),
+    "all_reduce": (lambda x: apply("all_reduce", x * x, replicas=3, collective=None), (A,)),
     "scalar": (lambda x, y: x * y + x, (np.float64(0.3), A)),
     "scalar of a mean": (lambda x, y: (x + y).mean(), (np.float64(0.3), A)),
     "scalar scale": (lambda s, x, y: apply("scaled_add", x, y, s).sum(), (np.float64(0.3), A, B)),
@@ -113,6 +114,10 @@ def test_every_differentiable_operation_has_a_case_and_the_others_are_constant()
         "stop_gradient",
         "dropout_mask",
         "top_indices",
+        "all_reduce_max",
+        "reduce_scatter",
+        "all_gather",
+        "first_replica",
         "custom_gradient",  # has tests of its own
     }  # the mask is tested by itself
     assert set(OPS) - constant == set(CASES) & set(OPS)

@@ -15,6 +15,7 @@ from ipu_core.workloads import catalogue
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import logged_runs
 from ipu_core.workloads.system_run import SystemRun, gradient_bytes, profile_of
+from lowprec import Collective
 from tests.ipu_core.workloads.test_workloads import small
 
 SMALL = workloads.bert_base(micro_batch=1, places=32)
@@ -47,6 +48,13 @@ def test_a_stage_alone_on_a_system_is_its_own_account() -> None:
     assert one.seconds_per_update == pytest.approx(stage.seconds_per_update - host)
     assert one.host_seconds == pytest.approx(host)
     assert one.collective.seconds == 0
+
+
+def test_a_collective_says_the_format_on_the_wire(made: SystemRun) -> None:
+    wide = profile_of(made.stage, made.profile.system, 4, collective=Collective("ring", wire="float32")).collective
+    assert (wide.algorithm, wide.size) == ("ring", 2 * made.profile.collective.size)
+    grouped = Collective("two_level", group=2, wire="float16")
+    assert profile_of(made.stage, System("bow-pod16"), 4, collective=grouped).collective.algorithm == "two_level"
 
 
 def test_fewer_stashes_take_less_memory() -> None:
@@ -165,7 +173,16 @@ def test_logged_batches_are_what_ran() -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
     say = ["profile", "bert-base", "--system", "bow-pod16"]
-    options = ["--replicas", "2", "--micro-batches", "4", "--schedule", "interleaved", "--collective", "ring"]
+    options = [
+        "--replicas",
+        "2",
+        "--micro-batches",
+        "4",
+        "--schedule",
+        "interleaved",
+        "--collective",
+        "ring/wire=float32",
+    ]
     assert __main__.main([*say, *options, "--update-overhead", "0", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     fixed = {"seconds_per_update", "samples_per_second", "cycles_per_micro_batch", "bubble", "collective_seconds",

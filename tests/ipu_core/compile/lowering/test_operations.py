@@ -15,6 +15,7 @@ from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import apply, broadcast, elementwise
+from lowprec import Collective
 
 X = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float16)
 Y = np.random.default_rng(1).normal(size=(6, 10)).astype(np.float32)
@@ -23,6 +24,7 @@ IMAGES = np.random.default_rng(3).normal(size=(2, 7, 5, 3)).astype(np.float16)
 KERNEL = np.random.default_rng(4).normal(size=(3, 2, 3, 4)).astype(np.float16)
 ROWS = np.array([[2, 0], [5, 5]], np.int32)
 ONE = np.float32(0.25)
+WIRE = Collective("tree", wire="bfloat16", rounding="stochastic")
 
 UNARY = ("negative", "absolute", "relu", "step", "square", "reciprocal", "exp", "tanh", "erf", "sigmoid", "sin", "cos",
          "gelu", "gelu_gradient")  # fmt: skip
@@ -72,6 +74,24 @@ CASES: dict[str, Case] = {
     "the gradient of topk": (lambda x: value_and_grad(lambda x: (nn.topk(x, 3)[0] ** 2).sum())(x)[1], (BIG,)),
     "put_along": (lambda i, x: apply("put_along", i, x[:2, :2], size=6), (ROWS, X)),
     "set_row": (lambda i, x: apply("set_row", x[2:3] * 2.0, i[:1, 0], x), (ROWS, X)),
+    "all_reduce": (
+        lambda x, y: [apply("all_reduce", x, replicas=4, collective=how) + y for how in (None, WIRE)],
+        (X, Y),
+    ),
+    "shards": (
+        lambda x: (
+            apply(
+                "all_gather", apply("reduce_scatter", x, replicas=7, collective=None) * 0.5, replicas=7, shape=(6, 10)
+            )
+            + x
+        ),
+        (X,),
+    ),
+    "all_reduce of numbers": (lambda x: apply("all_reduce", x.sum(), replicas=3, collective=None) * x, (X,)),
+    "what replicas have alike": (
+        lambda x: [apply(op, x[1:3] * 2.0, replicas=4) for op in ("all_reduce_max", "first_replica")],
+        (X,),
+    ),
     "reduce_sum": (lambda x: x.sum(0), (X,)),
     "reduce_sum last": (lambda x: x.sum(1, keepdims=True) * 2.0, (X,)),
     "reduce_sum two axes": (lambda x: x.sum((0, 2)), (BIG,)),

@@ -1,0 +1,313 @@
+"""Replicas: R programs that run beside each other, equation by equation, and meet; the loop gives their bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lowprec as lp
+from ipu_core import Adam, FloatingPointControl, Lamb, Sgd, System, Target, Training, TrainLoop, Unvalidated, nn
+from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.ir.bodies import equations_of, flat, reads_of
+from ipu_core.ir.precision.retype import cast
+from ipu_core.ir.regions import path_key
+from ipu_core.ir.run.collectives import REPLICA, in_phases
+from ipu_core.ir.run.declared import declared
+from ipu_core.ir.run.evaluate import Path, _Walk
+from ipu_core.ir.run.kernels import given_order
+from ipu_core.ir.verify import InvalidBlock
+from lowprec import Collective, Key
+
+MEET = ("all_reduce", "all_reduce_max", "first_replica")
+ROWS, WIDTH = 4, 6
+SMALL = Target("gc200", tiles=8)
+
+
+def params() -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    return {name: 0.4 * rng.normal(size=shape).astype(np.float32)
+            for name, shape in {"w": (WIDTH, 8), "b": (8,), "v": (8, 3)}.items()}  # fmt: skip
+
+
+def loss(p: Any, batch: Any) -> Any:
+    x, y = batch
+    hidden = nn.relu(x @ p["w"] + p["b"])
+    return nn.softmax_cross_entropy(nn.dropout(hidden, 0.25) @ p["v"], y)
+
+
+def with_state(p: Any, state: Any, batch: Any) -> Any:
+    x, y = batch
+    mean = nn.mean(x, 0)
+    return loss(p, (x - state["mean"], y)), {"mean": 0.75 * state["mean"] + 0.25 * mean}
+
+
+def batches(rows: int, step: int, scale: float = 1.0) -> Any:
+    rng = np.random.default_rng([7, step])
+    return scale * rng.normal(size=(rows, WIDTH)).astype(np.float32), rng.integers(0, 3, rows).astype(np.int32)
+
+
+def by_hand(loop: TrainLoop, inputs: Sequence[Any], key: Key) -> list[list[Array]]:
+    """The outputs of one step on every replica, each of which computes all of it, by declared arithmetic."""
+    block, count, orders = loop.block, loop.training.replicas, loop.accumulations
+    own = _before(block)
+    walks = [_replica(block, inputs, number, count, own, orders, loop.control, key) for number in range(count)]
+    for equation in block.equations:
+        if equation.op not in MEET:
+            for walk in walks:
+                walk.compute([equation], ())
+            continue
+        every = np.stack([walk.values[equation.operands[0]] for walk in walks])
+        step = None if equation.draws is None else key.fold_in(equation.draws)
+        for walk in walks:
+            walk.values[equation.output] = _met(equation, every, loop.control, step)
+    return [[walk.values[var] for var in block.outputs] for walk in walks]
+
+
+def _met(equation: Equation, every: Array, control: FloatingPointControl, key: Key | None) -> Array:
+    fmt = equation.output.type.format
+    assert not isinstance(fmt, str)
+    if equation.op == "first_replica":
+        return every[0]
+    if equation.op == "all_reduce_max":
+        return every.max(0)
+    how = equation.params["collective"] or Collective(wire=fmt, rounding=equation.arithmetic.rounding)
+    how = dataclasses.replace(how, rounding=control.rounding(how.rounding, how.wire))
+    total = lp.all_reduce(every, how, key=key)
+    if fmt == how.wire or fmt.contains(how.wire):
+        return total.astype(every.dtype if fmt.dtype is None else fmt.dtype)
+    last = control.rounding(lp.Rounding(how.rounding.mode, how.rounding.random_bits), fmt)
+    return lp.astype(total, fmt, last, key=None if key is None else key.fold_in(1))
+
+
+def _before(block: Block) -> set[int]:
+    """The numbers of equations on whose results a meeting depends: what draws a replica's own bits."""
+    made = {var: equation for equation in block.equations for var in equation.outputs}
+    found, waiting = set[int](), [e.operands[0] for e in block.equations if e.op in MEET]
+    while waiting:
+        equation = made.get(waiting.pop())
+        if equation is None or equation.number in found:
+            continue
+        found |= {equation.number, *(each.number for each in flat([equation]))}
+        waiting += reads_of(equation)
+    return found
+
+
+def _replica(
+    block: Block, inputs: Sequence[Any], number: int, count: int, own: set[int], orders: Any,
+    control: FloatingPointControl, key: Key,
+) -> _Walk:  # fmt: skip
+    def rule(equation: Equation, operands: list[Any], path: Path) -> Array:
+        drawn = None
+        if equation.draws is not None:
+            mine = key.fold_in(REPLICA + number) if number and equation.number in own else key
+            drawn = path_key(mine, path).fold_in(equation.draws)
+        return declared(equation, operands, drawn, given_order(equation, orders), control)
+
+    values: dict[Var, Any] = dict(block.constants)
+    for position, (var, value) in enumerate(zip(block.inputs, inputs, strict=True)):
+        given_rows = np.asarray(value)
+        if position >= block.carried and given_rows.ndim:
+            rows = len(given_rows) // count
+            given_rows = given_rows[number * rows : (number + 1) * rows]
+        values[var] = cast(given_rows, var.type.format)
+    return _Walk(values, cast, rule)
+
+
+@st.composite
+def trainings(draw: st.DrawFn) -> dict[str, Any]:
+    replicas = draw(st.sampled_from([2, 3, 4, 8]))
+    orders = st.sampled_from([
+        None, Collective("tree", wire="float16"), Collective("ring_pair", 1, wire="bfloat16", rounding="stochastic"),
+        Collective("ring", 2, wire="float16", accumulate="float32"),
+        *([Collective("two_level", group=2, wire="float32")] if replicas % 2 == 0 else []),
+    ])  # fmt: skip
+    return {
+        "precision": draw(st.sampled_from(["fp32.32", "fp16.16/nearest", "fp16.16/stochastic", "fp8.16/stochastic"])),
+        "optimizer": draw(st.sampled_from([Sgd(0.1), Adam(0.05), Lamb(0.01)])),
+        "micro_batches": draw(st.sampled_from([1, 2])),
+        "loss_scale": draw(st.sampled_from([None, 512.0, "automatic"])),
+        "replicas": replicas,
+        "collective": draw(orders),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.Unvalidated", "ignore::ipu_core.errors.Unvalidated")
+@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(trainings(), st.booleans(), st.sampled_from(["direct", "tiles"]), st.integers(0, 2**40))
+def test_it_is_what_programs_do_that_meet(options: dict[str, Any], stateful: bool, engine: str, seed: int) -> None:
+    rows = ROWS * options["replicas"] * options["micro_batches"]
+    engine = "direct" if options["precision"].startswith("fp8") else engine  # of 8 bits no chip with links has a figure
+    state = {"mean": np.zeros(WIDTH, np.float32)} if stateful else None
+    loop = TrainLoop(
+        with_state if stateful else loss, params(), batches(rows, 0), key=seed, engine=engine, target=SMALL,
+        model_state=state, **options,
+    )  # fmt: skip
+    for step in range(2):
+        inputs, key = loop.next_step(batches(rows, step))
+        every = by_hand(loop, inputs, key)
+        for other in every[1:]:  # the copies of the state are equal bit for bit, and so is the loss
+            for a, b in zip(every[0], other, strict=True):
+                lp.testing.assert_same_bits(a, b)
+        got = loop.train(batches(rows, step))
+        wanted = dict(zip(loop.state.leaves, every[0], strict=False))
+        lp.testing.assert_same_bits(np.float32(got), np.float32(every[0][loop.block.carried]))
+        for name, leaf in loop.state.leaves.items():
+            lp.testing.assert_same_bits(leaf, wanted[name])
+
+
+def test_replicas_draw_bits_of_their_own_before_they_meet() -> None:
+    # Every replica has the same rows. With their own masks they have other losses than one alone has.
+    x, y = batches(ROWS, 0)
+    same = np.concatenate([x] * 4), np.concatenate([y] * 4)
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct", key=5)
+    four, one = TrainLoop(loss, params(), same, replicas=4, **kept), TrainLoop(loss, params(), (x, y), **kept)
+    assert four.train(same) != one.train((x, y))
+    plain = lambda p, b: nn.softmax_cross_entropy(nn.relu(b[0] @ p["w"] + p["b"]) @ p["v"], b[1])  # noqa: E731
+    four, one = TrainLoop(plain, params(), same, replicas=4, **kept), TrainLoop(plain, params(), (x, y), **kept)
+    for _ in range(3):  # without masks all is exact: a sum of four equal numbers over four
+        assert four.train(same) == one.train((x, y))
+    lp.testing.assert_same_bits(four.params["w"], one.params["w"])
+
+
+def test_a_step_that_one_replica_skips_is_skipped_by_all() -> None:
+    loop = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Sgd(0.1), precision="fp16.16/nearest", loss_scale=1024.0, replicas=4,
+        engine="direct",
+    )  # fmt: skip
+    before = loop.arrays()
+    x, y = batches(16, 1)
+    x[13] = 3e4  # a row of the last replica
+    loop.train((x, y))
+    assert [each.step for each in loop.skipped] == [0]
+    for name, array in loop.arrays().items():
+        lp.testing.assert_same_bits(array, before[name])
+    loop.train(batches(16, 2))
+    assert len(loop.skipped) == 1
+
+
+def test_the_models_state_is_the_first_replicas() -> None:
+    x, y = batches(8, 0)
+    loop = TrainLoop(
+        with_state, params(), (x, y), optimizer=Sgd(0.1), precision="fp32.32", engine="direct", replicas=2,
+        model_state={"mean": np.zeros(WIDTH, np.float32)},
+    )  # fmt: skip
+    loop.train((x, y))
+    np.testing.assert_allclose(loop.model_state["mean"], 0.25 * x[:4].mean(0), rtol=1e-6)
+
+
+def test_the_bits_of_a_format_on_the_wire() -> None:
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct", replicas=8)
+    runs = {}
+    for name, how in {"own": None, "float32": Collective(), "halves": Collective(wire="float16")}.items():
+        runs[name] = TrainLoop(loss, params(), batches(32, 0), collective=how, **kept)
+        runs[name].run(lambda step: batches(32, step), 3)
+    lp.testing.assert_same_bits(runs["own"].params["w"], runs["float32"].params["w"])
+    assert (runs["own"].params["w"] != runs["halves"].params["w"]).any()
+
+
+def test_a_checkpoint_goes_on_with_as_many_replicas_alone(tmp_path: Any) -> None:
+    def loop(replicas: int) -> TrainLoop:
+        return TrainLoop(
+            loss, params(), batches(16, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic", replicas=replicas,
+            engine="direct", key=3,
+        )  # fmt: skip
+
+    first = loop(4)
+    first.run(lambda step: batches(16, step), 4)
+    first.save(tmp_path / "run.npz")
+    again = loop(4)
+    again.load(tmp_path / "run.npz")
+    first.run(lambda step: batches(16, step), 2)
+    again.run(lambda step: batches(16, step), 2)
+    lp.testing.assert_same_bits(first.params["w"], again.params["w"])
+    with pytest.raises(ValueError, match="is of a run with replicas 4, this one has 2"):
+        loop(2).load(tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="is of a run with replicas 4, this one has 1"):
+        loop(1).load(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (ValueError, "replicas must be an integer of at least 1, not 0", {"replicas": 0}),
+        (ValueError, "16 rows cannot be cut into 3 equal replicas",
+         {"replicas": 3}),
+        (ValueError, "16 rows cannot be cut into 8 equal replicas of 4 equal micro-batches", {"replicas": 8, "micro_batches": 4}),
+        (ValueError, "collective= would do nothing", {"collective": Collective()}),
+        (TypeError, "must be a lowprec.Collective, not 'ring'", {"replicas": 2, "collective": "ring"}),
+        (ValueError, "groups of 3 do not divide 4", {"replicas": 4, "collective": Collective("two_level", group=3)}),
+        (ValueError, "random='hardware' runs every vertex", {"replicas": 2, "random": "hardware",
+                                                            "precision": "fp16.16/stochastic"}),
+        (ValueError, "engine='direct'", {"replicas": 2, "control": FloatingPointControl(oflo=True)}),
+        (ValueError, "bow-pod16 has 16 chips for 1 replica: replicas=16, or System", {"target": "bow-pod16"}),
+        (ValueError, "bow-pod16 has 16 chips for 4 replicas", {"target": System("bow-pod16"), "replicas": 4}),
+        (ValueError, "are not the target, gc200", {"target": "gc200", "system": System("bow-pod16"), "replicas": 16}),
+        (TypeError, "system must be a System", {"system": "bow-pod16"}),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
+def test_refusals(error: type[Exception], message: str, options: dict[str, Any]) -> None:
+    given_options: dict[str, Any] = {"optimizer": Sgd(0.1), "precision": "fp32.32", **options}
+    with pytest.raises(error, match=message):
+        TrainLoop(loss, params(), batches(16, 0), **given_options)
+
+
+def test_a_number_that_no_machine_has_is_said() -> None:
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct")
+    with pytest.warns(Unvalidated, match="3 replicas are no power of two"):
+        TrainLoop(loss, params(), batches(12, 0), replicas=3, **kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TrainLoop(loss, params(), batches(16, 0), replicas=4, **kept)
+
+
+def test_what_was_recorded_before_there_were_replicas_is_the_same_training() -> None:
+    plain = Training(optimizer=Sgd(0.1), precision="fp32.32")
+    assert not {"replicas", "collective"} & set(plain.record())
+    four = dataclasses.replace(plain, replicas=4)
+    wire = dataclasses.replace(four, collective=Collective(wire="float16"))
+    assert len({each.digest() for each in (plain, four, wire)}) == 3
+    assert str(wire).endswith("4 replicas; gradients by ring from chip 0, float16, nearest_even")
+
+
+def test_meetings_are_outside_of_loops_and_once() -> None:
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct")
+    loop = TrainLoop(loss, params(), batches(16, 0), replicas=4, **kept)
+    block = loop.block
+    places = [equation.op in MEET for equation in in_phases(block).equations]
+    first = places.index(True)
+    assert all(places[first : first + sum(places)])
+    # without the meeting of the loss every replica would say another one
+    rest = tuple(e for e in block.equations if not (e.op == "all_reduce" and e.family == "loss"))
+    meets = next(e for e in block.equations if e.op == "all_reduce" and e.family == "loss")
+    forgot = [dataclasses.replace(e, inputs=tuple(meets.operands[0] if x is meets.output else x for x in e.inputs))
+              for e in rest]  # fmt: skip
+    with pytest.raises(InvalidBlock, match="which every replica has of its own"):
+        in_phases(dataclasses.replace(block, equations=tuple(forgot)))
+    assert len(equations_of(block)) > len(rest) > 0
+
+
+def test_the_account_has_links_and_a_system_decides_no_bit() -> None:
+    rows = 16 * ROWS
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp16.16/nearest", replicas=16)
+    pod = TrainLoop(loss, params(), batches(rows, 0), target="bow-pod16", **kept)
+    slow = System("bow-pod16", link_latency=1e-6)
+    slower = TrainLoop(loss, params(), batches(rows, 0), target=slow, **kept)
+    alone = TrainLoop(loss, params(), batches(ROWS, 0), target="bow", optimizer=Sgd(0.1), precision="fp16.16/nearest")
+    assert pod.profile is not None
+    assert slower.profile is not None
+    assert alone.profile is not None
+    links = [step for step in pod.profile.steps if step.kind == "links"]
+    assert links
+    assert pod.profile.cycles > alone.profile.cycles + sum(step.cycles for step in links) // 2
+    assert slower.profile.cycles > pod.profile.cycles
+    for _ in range(2):
+        assert pod.train(batches(rows, 1)) == slower.train(batches(rows, 1))
+    assert "16 chips of bow-pod16" in str(pod.execution)
