@@ -63,7 +63,9 @@ USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
     "replicas": 1, "collective": None,
 }  # fmt: skip
-OF_SYSTEMS = ("system", "stages", "pipeline_schedule", "global_batch", "host_samples_per_second")
+OF_SYSTEMS = (
+    "system", "stages", "pipeline_schedule", "global_batch", "host_samples_per_second", "configurations",
+)  # fmt: skip
 OPTION = {"pipeline_schedule": "schedule"}
 """What an option is called where its name here is another."""
 OF_WORKLOADS = ("stage", "micro_batch", "update_overhead", *OF_SYSTEMS)
@@ -389,6 +391,10 @@ def _of_system(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--global-batch", type=typed.count, metavar="N", help="samples, instead of --micro-batches")
     parser.add_argument(
+        "--configurations", action="store_true", default=None, help="replicas, stages and micro-batches that fit, in "
+        "seconds: of --global-batch, and where said of --stages and --micro-batch alone",
+    )  # fmt: skip
+    parser.add_argument(
         "--host-samples-per-second", type=float, metavar="N", help="what all hosts together can prepare"
     )
 
@@ -561,6 +567,18 @@ def _on_system(given: argparse.Namespace) -> int:
     for name, why in {"target": "which --system says", "stage": "and --system takes the slowest"}.items():
         if getattr(given, name) is not None:
             raise ValueError(f"--{name} is of one chip, {why}")
+    if given.configurations:
+        others = (
+            "replicas", "micro_batches", "collective", "precision", "recompute", "update_overhead", "out",
+            "host_samples_per_second",
+        )  # fmt: skip
+        if said := [name for name in others if getattr(given, name) is not None] + ["json"] * given.json:
+            raise ValueError(f"{_option(said[0])} is not for --configurations, which finds them")
+        workloads.system_command.choose(
+            given.name, given.system, given.global_batch, stages=given.stages, micro_batch=given.micro_batch,
+            schedule=given.pipeline_schedule,
+        )  # fmt: skip
+        return 0
     workloads.system_command.profile(
         given.name, given.system, stages=given.stages, replicas=given.replicas, micro_batch=given.micro_batch,
         micro_batches=given.micro_batches, global_batch=given.global_batch, schedule=given.pipeline_schedule,

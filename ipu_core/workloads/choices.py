@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -104,7 +105,7 @@ def configurations(
         stages: chips of a replica that are tried; None: powers of two that divide the system.
         micro_batch: rows that are tried; None: those of ROWS.
         schedule: of the pipeline.
-        most: how many are planned, the fewest stages and the largest micro-batches first.
+        most: how many are planned, those nearest to the published cut and micro-batch first.
         progress: is told what is planned next.
 
     Raises:
@@ -113,10 +114,11 @@ def configurations(
     where = system if isinstance(system, System) else System(system)
     integer("global_batch", global_batch, 1), integer("most", most, 1)
     cuts = [1 << n for n in range(where.chips.bit_length())] if stages is None else iterable("stages", stages)
-    rows = sorted(ROWS if micro_batch is None else iterable("micro_batch", micro_batch), reverse=True)
+    rows = ROWS if micro_batch is None else iterable("micro_batch", micro_batch)
+    ways = _nearest_first(published(workload, target=where.target.name), list(cuts), list(rows))
     found: list[Configuration] = []
     out: list[tuple[int, int, str]] = []
-    for count, each in product(cuts, rows):
+    for count, each in ways:
         work = _work(workload, where, count, each, global_batch)
         if not isinstance(work, str) and len(found) == most:
             work = f"{most} are planned (most=)"
@@ -136,6 +138,16 @@ def configurations(
         )
     found.sort(key=lambda one: (not one.fits, one.profile.seconds_per_update))
     return Configurations(tuple(found), tuple(out))
+
+
+def _nearest_first(work: Workload, stages: Sequence[int], rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of stages and micro-batches by how many times as many as published they are, or the other way round."""
+
+    def apart(way: tuple[int, int]) -> float:
+        return sum(abs(math.log2(one / of)) for one, of in zip(way, (work.pipeline, work.rows), strict=True))
+
+    checked = [[integer(name, one, 1) for one in each] for name, each in (("stages", stages), ("micro_batch", rows))]
+    return sorted(product(checked[0], checked[1]), key=apart)
 
 
 def _work(name: str, system: System, stages: int, rows: int, global_batch: int) -> tuple[Workload, int] | str:

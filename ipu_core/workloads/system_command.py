@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from ipu_core.chip.system import System
 from ipu_core.study import typed
 from ipu_core.study.files import check_writable
+from ipu_core.system.account import SystemProfile
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
+from ipu_core.workloads.choices import configurations
 from ipu_core.workloads.logs import LoggedRun
 from ipu_core.workloads.system_page import to_chrome, to_html
 from ipu_core.workloads.system_run import SystemRun, on_system
@@ -59,6 +62,33 @@ def profile(
             (folder / file).write_text(text, encoding="utf-8")
 
 
+def choose(
+    name: str, system: str, global_batch: int | None, *, stages: int | None, micro_batch: int | None,
+    schedule: str | None,
+) -> None:  # fmt: skip
+    """Prints what fits a system, the fastest first; what is planned next is told on standard error.
+
+    Args:
+        name: of the workload.
+        system: its name.
+        global_batch: samples of an update.
+        stages, micro_batch: these alone; None: those that `configurations` tries.
+        schedule: of the pipeline; None: grouped.
+
+    Raises:
+        ValueError: as `configurations`, and without a batch.
+    """
+    if global_batch is None:
+        raise ValueError("--configurations are of a batch: --global-batch says how many samples")
+    found = configurations(
+        name, system, global_batch=global_batch, stages=None if stages is None else (stages,),
+        micro_batch=None if micro_batch is None else (micro_batch,),
+        schedule="grouped" if schedule is None else schedule,
+        progress=lambda text: print(f"planning {text}", file=sys.stderr, flush=True),
+    )  # fmt: skip
+    print(found)
+
+
 def _collective(spec: str | None) -> Collective | str | None:
     """An algorithm, or with options as `typed.collective` reads them, as in "ring/wire=float32"."""
     return typed.collective(spec) if spec is not None and "/" in spec else spec
@@ -70,7 +100,7 @@ def words(made: SystemRun) -> str:
     idle = whole.system.chips - whole.chips
     unused = f", {idle:,} more are idle" if idle else ""
     lines = [
-        f"{work.title}, {work.size}: {whole.replicas:,} replicas of {whole.stages} stages on {whole.system.name}, "
+        f"{work.title}, {work.size}: {_copies(whole)} on {whole.system.name}, "
         f"{whole.chips:,} {whole.system.target.name} chips{unused}",
         f"{work.precision}; {whole.schedule.name}, {whole.micro_batches} micro-batches an update, a batch of "
         f"{whole.samples_per_update:,.0f}, recomputation: {work.recompute}",
@@ -93,6 +123,11 @@ def words(made: SystemRun) -> str:
     return "\n".join(lines)
 
 
+def _copies(whole: SystemProfile) -> str:
+    one = "" if whole.replicas == 1 else "s"
+    return f"{whole.replicas:,} replica{one} of {whole.stages} stage{'' if whole.stages == 1 else 's'}"
+
+
 def _times(made: SystemRun) -> Table:
     whole = made.profile
     named = dict(whole.parts())
@@ -106,8 +141,9 @@ def _times(made: SystemRun) -> Table:
         (labels.get(name, name), f"{1e3 * seconds:,.3f}", f"{100 * seconds / whole.seconds_of_chips:.1f} %")
         for name, seconds in named.items()
     ]
-    rows.append(("an update", f"{1e3 * whole.seconds_of_chips:,.3f}", ""))
-    rows.append(("host, beside it", f"{1e3 * whole.input_seconds:,.3f}", ""))
+    rows.append(("the chips", f"{1e3 * whole.seconds_of_chips:,.3f}", ""))
+    rows.append(("the hosts, beside them", f"{1e3 * whole.input_seconds:,.3f}", ""))
+    rows.append(("an update", f"{1e3 * whole.seconds_per_update:,.3f}", ""))
     title = f"{whole.samples_per_second:,.1f} samples a second, {whole.samples_per_second / whole.chips:,.1f} a chip"
     return Table(title, ("", "ms", "share"), tuple(rows))
 

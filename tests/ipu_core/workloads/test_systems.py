@@ -202,11 +202,23 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert "fill and flush, 3 rounds" in printed
 
 
+def test_the_command_lists_what_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
+    say = ["profile", "bert-base", "--system", "m2000", "--configurations", "--global-batch", "16"]
+    assert __main__.main([*say, "--stages", "4", "--micro-batch", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == ["planning 1 replicas of 4 stages, micro-batch 1"]
+    assert "an update, the fastest that fits first" in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["bert-large", "--stages", "8"], "--stages is of many chips: --system says which"),
         (["bert-large", "--schedule", "grouped"], "--schedule is of many chips"),
+        (["bert-large", "--system", "pod64", "--configurations"], "--configurations are of a batch: --global-batch"),
+        (["bert-large", "--system", "pod64", "--configurations", "--replicas", "2"], "--replicas is not for"),
+        (["bert-large", "--configurations"], "--configurations is of many chips"),
         (["bert-large", "--system", "pod64", "--target", "bow"], "--target is of one chip, which --system says"),
         (["bert-large", "--system", "pod63"], "unknown system 'pod63'"),
         (["bert-large", "--system", "bow-pod16", "--replicas", "4"], "replicas=2 at most, or a larger system"),
@@ -235,7 +247,7 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
         "bert-base", "m2000", global_batch=16, stages=(2, 3, 4), micro_batch=(1, 3, 4), most=3, progress=told.append
     )
     ways = {(one.profile.stages, one.profile.replicas, one.micro_batch, one.profile.micro_batches) for one in found}
-    assert ways == {(2, 2, 4, 1), (2, 2, 1, 4), (4, 1, 4, 2)}
+    assert ways == {(4, 1, 1, 8), (2, 2, 1, 4), (4, 1, 4, 2)}  # the nearest to 4 stages of 1 row
     assert len(told) == len(found) == 3
     seconds = [one.profile.seconds_per_update for one in found if one.fits]
     assert seconds == sorted(seconds)
@@ -243,8 +255,8 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
     why = {(stages, rows): words for stages, rows, words in found.left_out}
     assert why[3, 1] == "4 chips are no whole number of replicas"
     assert why[2, 3] == "2 replicas take 12 samples a micro-batch"
-    assert why[4, 1] == "3 are planned (most=)"
-    assert "not planned: 4 stages, micro-batch 1" in str(found)
+    assert why[2, 4] == "3 are planned (most=)"
+    assert "not planned: 2 stages, micro-batch 4" in str(found)
     with pytest.raises(ValueError, match="no way to train bert-base on m2000 with a batch of 7: 4 stages"):
         workloads.configurations("bert-base", "m2000", global_batch=7, stages=(4,), micro_batch=(1,))
 
