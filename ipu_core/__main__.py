@@ -46,6 +46,7 @@ from ipu_core.study.typed import (
     parse_one_precision,
     parse_precisions,
 )
+from ipu_core.system.schedule import SCHEDULES as PIPELINES
 from ipu_core.train import ENGINES, GENERATORS
 from ipu_core.train.options import chip_of
 from ipu_core.train.recipes import RECIPES
@@ -60,8 +61,14 @@ DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
 USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
+    "replicas": 1, "collective": None,
 }  # fmt: skip
-OF_WORKLOADS = ("stage", "micro_batch", "update_overhead")
+OF_SYSTEMS = (
+    "system", "stages", "pipeline_schedule", "global_batch", "host_samples_per_second", "configurations",
+)  # fmt: skip
+OPTION = {"pipeline_schedule": "schedule"}
+"""What an option is called where its name here is another."""
+OF_WORKLOADS = ("stage", "micro_batch", "update_overhead", *OF_SYSTEMS)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,8 +130,8 @@ def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if given.name in workloads.NAMES:
         known = ("name", "out", "json", *OF_WORKLOADS, *USUAL_OF_MODELS)
         if others := [name for name in said if name not in known]:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in known[1:])
-            raise ValueError(f"--{others[0].replace('_', '-')} is not for a workload, which has {options}")
+            options = ", ".join(map(_option, known[1:]))
+            raise ValueError(f"{_option(others[0])} is not for a workload, which has {options}")
         return
     if given.name is not None and given.name not in MODELS and not is_own(given.name):
         like = difflib.get_close_matches(given.name.replace("_", "-"), workloads.NAMES, 1)
@@ -132,9 +139,13 @@ def _filled(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
             raise ValueError(f"there is no model {given.name!r}: is it the workload {like[0]}?")
     if others := [name for name in said if name in OF_WORKLOADS]:
         there = ", ".join(workloads.NAMES)
-        raise ValueError(f"--{others[0].replace('_', '-')} is for workloads, which are {there}")
+        raise ValueError(f"{_option(others[0])} is for workloads, which are {there}")
     for name, value in USUAL_OF_MODELS.items():
         setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
+
+
+def _option(name: str) -> str:
+    return f"--{OPTION.get(name, name).replace('_', '-')}"
 
 
 def _from_recipe(given: argparse.Namespace) -> None:
@@ -250,6 +261,7 @@ def _parser() -> argparse.ArgumentParser:
         "--update-overhead", type=float, metavar="SECONDS",
         help="of a workload: of an update, beside the account (default: what was fitted to the run; 0: none)",
     )  # fmt: skip
+    _of_system(profile)
     profile.add_argument("--json", action="store_true", help="all of it as JSON, of a workload under fixed names")
     # `profile` has no such options, and `_settings` reads them for every command
     profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
@@ -372,6 +384,23 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help=f"{_help(DEFAULT.target, CHIPS)}; of replicas a system, such as {SYSTEMS[4]}",
     )
     return parser
+
+
+def _of_system(parser: argparse.ArgumentParser) -> None:
+    """Options of a workload on many chips."""
+    parser.add_argument("--system", metavar="NAME", help=f"of a workload, many chips: {', '.join(SYSTEMS)}")
+    parser.add_argument("--stages", type=typed.count, metavar="K", help="chips of a replica (default: as published)")
+    parser.add_argument(
+        "--schedule", "--pipeline-schedule", dest="pipeline_schedule", metavar="NAME", help=_help("grouped", PIPELINES)
+    )
+    parser.add_argument("--global-batch", type=typed.count, metavar="N", help="samples, instead of --micro-batches")
+    parser.add_argument(
+        "--configurations", action="store_true", default=None, help="replicas, stages and micro-batches that fit, in "
+        "seconds: of --global-batch, and where said of --stages and --micro-batch alone",
+    )  # fmt: skip
+    parser.add_argument(
+        "--host-samples-per-second", type=float, metavar="N", help="what all hosts together can prepare"
+    )
 
 
 def _training(parser: argparse.ArgumentParser) -> None:
@@ -523,16 +552,50 @@ def _profile(given: argparse.Namespace) -> int:
         again = given.recompute
         if again not in (None, False, ("layers",)):
             raise ValueError("--recompute of a workload is none or layers")
+        if given.system is not None:
+            return _on_system(given)
+        if said := [name for name in (*OF_SYSTEMS, "replicas", "collective") if getattr(given, name) is not None]:
+            raise ValueError(f"{_option(said[0])} is of many chips: --system says which")
         workloads.command.profile(
             given.name, given.stage, micro_batch=given.micro_batch, micro_batches=given.micro_batches,
             target=given.target, precision=given.precision,
-            recompute=None if again is None else "layers" if again else "none",
+            recompute=_recomputed(again),
             update_overhead=given.update_overhead, as_json=given.json, folder=given.out,
         )  # fmt: skip
         return 0
     precision = parse_one_precision(given.precision)
     study.profiles.profile(_settings(given, [precision]), precision, given.out, own.models.load, as_json=given.json)
     return 0
+
+
+def _on_system(given: argparse.Namespace) -> int:
+    for name, why in {"target": "which --system says", "stage": "and --system takes the slowest"}.items():
+        if getattr(given, name) is not None:
+            raise ValueError(f"--{name} is of one chip, {why}")
+    if given.configurations:
+        others = (
+            "replicas", "micro_batches", "collective", "precision", "recompute", "update_overhead", "out",
+            "host_samples_per_second",
+        )  # fmt: skip
+        if said := [name for name in others if getattr(given, name) is not None] + ["json"] * given.json:
+            raise ValueError(f"{_option(said[0])} is not for --configurations, which finds them")
+        workloads.system_command.choose(
+            given.name, given.system, given.global_batch, stages=given.stages, micro_batch=given.micro_batch,
+            schedule=given.pipeline_schedule,
+        )  # fmt: skip
+        return 0
+    workloads.system_command.profile(
+        given.name, given.system, stages=given.stages, replicas=given.replicas, micro_batch=given.micro_batch,
+        micro_batches=given.micro_batches, global_batch=given.global_batch, schedule=given.pipeline_schedule,
+        collective=given.collective, precision=given.precision, recompute=_recomputed(given.recompute),
+        update_overhead=given.update_overhead, host_samples_per_second=given.host_samples_per_second,
+        as_json=given.json, folder=given.out,
+    )  # fmt: skip
+    return 0
+
+
+def _recomputed(again: object) -> str | None:
+    return None if again is None else "layers" if again else "none"
 
 
 def _blame(given: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ from typing import Final
 from ipu_core.chip.system import System
 from ipu_core.errors import UnsupportedByTarget
 from lowprec.checks import expect, integer, shown
+from lowprec.values.collective import ALGORITHMS
 
-ALGORITHMS: Final = ("ring", "ring_pair", "tree", "two_level")
 TREES: Final = ("all_reduce", "broadcast")
 """What a tree is for: it leaves nobody a part."""
 

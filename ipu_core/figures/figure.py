@@ -11,6 +11,8 @@ from typing import Any
 
 Published = float | tuple[float, float] | str
 """A number, the least and the most, or words where no number is known."""
+NOT_MEASURED = "not measured"
+"""What stands in the place of a published figure where ours is a prediction."""
 WEIGHTS = ("light", "heavy")
 BOUNDS = ("", "least", "most")
 AGREEMENT = ("derived", "logs", "line", "joules", "pipeline", "ring")
@@ -64,7 +66,7 @@ class Figure:
     def __post_init__(self) -> None:
         if (self.model is None) == (not self.not_checkable):
             raise ValueError(f"{self.name}: a figure has either a model or a reason why there is none")
-        if self.model is not None and isinstance(self.published, str):
+        if self.model is not None and isinstance(self.published, str) and not self.predicted:
             raise ValueError(f"{self.name}: words are compared with nothing, a model needs a published number")
         if self.weight not in WEIGHTS or self.bound not in BOUNDS:
             raise ValueError(
@@ -72,6 +74,11 @@ class Figure:
             )
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise ValueError(f"{self.name}: tolerance must be a share from 0 on, not {self.tolerance}")
+
+    @property
+    def predicted(self) -> bool:
+        """Whether nothing measured is known to compare ours with."""
+        return self.published == NOT_MEASURED
 
     @property
     def heavy(self) -> bool:

@@ -42,18 +42,6 @@ def chip(target: str, figure: str, operands: str = "", partials: str = "") -> fl
     return CHIP[figure](given)
 
 
-def system(target: str, chips: int, figure: str) -> float:
-    """A figure of so many chips: their "peak" in PFLOP/s, "memory" in GB, "mebibytes", "sram_bandwidth" in TB/s."""
-    one = Target(target)
-    if figure == "peak":
-        return chips * one.peak_flops("float16", "float16") / 1e15
-    if figure == "memory":
-        return chips * one.memory / 1e9
-    if figure == "mebibytes":
-        return chips * one.memory / 2**20
-    return chips * one.sram_bandwidth / 1e12
-
-
 @lru_cache(8)
 def product(target: str, size: int, operands: str, partials: str, compute_only: bool) -> float:
     """Per cent of the FP16.16 peak that a product of square matrices reaches, operands on tiles."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ipu_core.figures import arithmetic, effects, machines, training
+from ipu_core.figures import arithmetic, effects, machines, systems, training
 
 MODELS: Mapping[str, Callable[..., float]] = {
     "chip": machines.chip,
-    "system": machines.system,
+    "system": systems.system,
+    "reduced": systems.reduced,
+    "run": systems.run,
     "product": machines.product,
     "amp": machines.amp,
     "supervisor": machines.supervisor,

@@ -11,8 +11,8 @@ from typing import Any
 from ipu_core.figures.figure import Figure, shown
 from ipu_core.train.table import Table
 
-HOLDS, OFF, NOT_CHECKABLE, NOT_RUN = "holds", "off", "not checkable", "not run"
-VERDICTS = (HOLDS, OFF, NOT_CHECKABLE, NOT_RUN)
+HOLDS, OFF, PREDICTED, NOT_CHECKABLE, NOT_RUN = "holds", "off", "predicted", "not checkable", "not run"
+VERDICTS = (HOLDS, OFF, PREDICTED, NOT_CHECKABLE, NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,20 @@ class Row:
         """One of VERDICTS."""
         if self.figure.not_checkable:
             return NOT_CHECKABLE
-        if self.error is None:
+        if self.ours is None:
             return NOT_RUN
+        if self.error is None:
+            return PREDICTED
         return HOLDS if abs(self.error) <= self.figure.tolerance else OFF
 
     @property
     def verdict(self) -> str:
-        """In words: "holds", "off by +12 %", "not checkable: why", "not run (heavy; --models)"."""
+        """In words: "holds", "off by +12 %", "predicted", "not checkable: why", "not run (heavy; --models)"."""
         if self.kind == NOT_CHECKABLE:
             return f"{NOT_CHECKABLE}: {self.figure.not_checkable}"
         if self.kind == NOT_RUN:
             return f"{NOT_RUN} ({self.waits})"
-        return HOLDS if self.kind == HOLDS else f"off by {self.error_words}"
+        return self.kind if self.kind != OFF else f"off by {self.error_words}"
 
     @property
     def error_words(self) -> str:

@@ -118,6 +118,14 @@ class Schedule:
         integer("stage", stage, 0, self.stages - 1)
         return tuple((work.kind, work.micro_batch) for work in self.timetable if work.stage == stage)
 
+    def picture(self) -> str:
+        """The timetable as text, a line for each stage and a column for each cycle: f2 forward, b0 backward."""
+        cells = [["" for _ in range(self.cycles)] for _ in range(self.stages)]
+        for work in self.timetable:
+            cells[work.stage][work.cycle] += f"{work.kind[0]}{work.micro_batch}"
+        wide = max(len(cell) for line in cells for cell in line)
+        return "\n".join(" ".join(cell.ljust(wide) for cell in line).rstrip() for line in cells)
+
 
 def _time(name: str, value: object) -> float:
     seconds = number(name, value)

@@ -94,7 +94,9 @@ class Workload:
         lean_norms: whether a norm's gradient reads what went into the norm alone, as PopNN's does, and makes the rest
             again; so is all else that is made element by element.
         samples: of a micro-batch: more than its rows where these are packed.
-        update_overhead: seconds of an update that no model here explains, fitted to the run; 0: none is.
+        update_overhead: seconds of an update that no model here explains, fitted to a run on `target`; 0: none is.
+        overhead_run: to which.
+        logged: its name in the public logs; "": it is in none.
         sources: where the shapes and settings are from, and what is not known.
         measured: what it took.
         model_state: what the model carries from step to step, nested stand-ins; None: nothing.
@@ -117,6 +119,8 @@ class Workload:
     lean_norms: bool = False
     samples: int = 0
     update_overhead: float = 0.0
+    overhead_run: str = ""
+    logged: str = ""
     measured: tuple[Measured, ...] = ()
     model_state: Any = None
 

@@ -92,6 +92,15 @@ class StageAccount:
         return sum(step.cycles for step in self.profile.steps if step.kind == "stream")
 
     @cached_property
+    def cycles_forward(self) -> int:
+        """Cycles of a micro-batch's first pass forward; what is made again is backward's, taken as long [model]."""
+        links = self.cycles_of_links // 2
+        count = self.workload.micro_batches
+        steps = [step for step in self.profile.steps if step.kind != "stream" and step.count % count == 0]
+        forward = sum(step.cycles for step in steps if self._roles(step.operations) == {"forward"}) // count
+        return links + (forward // 2 if self.workload.recompute == "layers" else forward)
+
+    @cached_property
     def cycles_of_links(self) -> int:
         """Cycles in which a micro-batch's activations and gradients pass the links, both ways at once."""
         return 0 if not self.link_bytes else self.target.transfer_cycles(self.link_bytes, self.target.link_bandwidth)
@@ -109,8 +118,12 @@ class StageAccount:
 
     def _updates(self, operations: tuple[str, ...]) -> bool:
         """Whether all that a step does is the optimizer's."""
-        roles = [self.names[name.partition(":")[0]][0] for name in operations if name.partition(":")[0] in self.names]
-        return bool(roles) and all(role in ("optimizer", "update") for role in roles)
+        roles = self._roles(operations)
+        return bool(roles) and roles <= {"optimizer", "update"}
+
+    def _roles(self, operations: tuple[str, ...]) -> set[str]:
+        labels = [name.partition(":")[0] for name in operations]
+        return {self.names[label][0] for label in labels if label in self.names}
 
     @property
     def update_overhead(self) -> float:
@@ -122,7 +135,7 @@ class StageAccount:
         """Whose they are."""
         if self.execution.update_overhead is not None:
             return "given"
-        return "fitted to the run" if self.workload.update_overhead else "none"
+        return f"fitted to {self.workload.overhead_run}" if self.workload.update_overhead else "none"
 
     @property
     def seconds_per_micro_batch(self) -> float:

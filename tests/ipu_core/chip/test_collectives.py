@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ipu_core import System, Target
-from ipu_core.chip.collectives import ALGORITHMS, all_gather, all_reduce, broadcast, reduce_scatter
+from ipu_core.chip.collectives import all_gather, all_reduce, broadcast, reduce_scatter
 from ipu_core.chip.system import SYSTEMS
 from ipu_core.errors import UnsupportedByTarget
+from lowprec.values.collective import ALGORITHMS
 
 SIZE = 3 * 5 * 2**20
 COUNTS = (2, 3, 4, 5, 8, 16, 24, 64, 128, 192, 256, 1024)

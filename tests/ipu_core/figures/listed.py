@@ -39,7 +39,9 @@ MACHINE = [
     "run-constants", "bert-useful-flops", "resnet-useful-flops", "gpt2-micro-batch", "gpt2-micro-batch-cycles",
     "bert-stage-cycles-low", "bert-stage-cycles-high", "resnet-gc200-cycles", "resnet-bow-cycles", "resnet-gc2-cycles",
     "lstm-gc2-rows", "bert-large-stage", "gpt2-stage", "resnet50-gc200", "resnet50-bow", "resnet50-gc2", "lstm-gc2",
-    "wavenet-gc2", *(f"argonne-resnet-{n}" for n in (2, 4, 8, 16, 64)),
+    "wavenet-gc2", *(f"argonne-resnet-{n}" for n in (2, 4, 8, 16, 64)), "argonne-gpt2-rate",
+    *(f"predicted-{run}-{figure}" for run in ("bert-bow-256", "resnet-bow-256", "resnet-gc200-128", "resnet-gc200-256")
+      for figure in ("step", "rate")),
     *(f"megatron-{size}-{kind}" for size in ("22b", "175b") for kind in ("full", "selective")),
     # power
     "gc200-power", "m2000-power-most", "m2000-power-typical", "m2000-power-bert", "bow-2000-power", "c600-power",

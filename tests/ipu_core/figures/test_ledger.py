@@ -14,12 +14,13 @@ import pytest
 
 from ipu_core import figures
 from ipu_core.__main__ import main
-from ipu_core.figures import arithmetic, catalogue, machines
+from ipu_core.figures import catalogue, machines
 from ipu_core.figures.catalogue import FIGURES, GROUPS, ledger, row_of, select
 from ipu_core.figures.figure import AGREEMENT, Figure, read
 from ipu_core.figures.models import MODELS
 from ipu_core.figures.rows import Ledger, Row
 from ipu_core.reproduce import NAMES as REPRODUCTIONS
+from ipu_core.workloads import logs
 from tests.ipu_core.figures.listed import PAGES, RUNS
 
 OFF = {"gc2-sram-bandwidth": (0.036, 0.039), "aligned-12": (0.4, 0.6), "aligned-13": (1.2, 1.8),
@@ -206,14 +207,14 @@ def test_a_list_with_a_mistake_is_refused(line: str, words: str, tmp_path: Path)
 
 
 def test_the_logs_are_whole_and_each_run_has_its_rows() -> None:
-    with arithmetic.CSV.open(newline="") as file:
+    with logs.CSV.open(newline="") as file:
         runs = {(row["round"], row["workload"], int(row["ipus"])) for row in csv.DictReader(file)}
     assert runs == set(RUNS)
     for release, work, chips in runs:
         (rate,) = select(f"mlperf-{release}-{work}-{chips}-rate")
-        assert rate.published == arithmetic.runs()[release, chips, work]["per_second_per_ipu"]
+        assert rate.published == logs.rows()[release, chips, work]["per_second_per_ipu"]
         (step,) = select(f"mlperf-{release}-{work}-{chips}-step")
-        assert step.published == arithmetic.runs()[release, chips, work]["step_ms"]
+        assert step.published == logs.rows()[release, chips, work]["step_ms"]
 
 
 @pytest.mark.parametrize("chips", [1, 2, 3, 8])
@@ -236,16 +237,24 @@ def test_it_prints_all_columns_and_counts(light: Ledger) -> None:
     assert repr(light) == text
 
 
+def test_a_prediction_has_a_figure_of_ours_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "MODELS", {"run": lambda **_: 357.5})
+    (row,) = ledger("predicted-bert-bow-256-step")
+    assert (row.kind, row.error, row.ours, row.verdict) == ("predicted", None, 357.5, "predicted")
+    assert "not measured" in str(row)
+    assert {each.kind for each in ledger("predicted")} == {"not run"}
+
+
 def test_json_has_fixed_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["figures", "systems", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made.keys() == {"counts", "rows"}
-    assert made["counts"].keys() == {"holds", "off", "not checkable", "not run"}
+    assert made["counts"].keys() == {"holds", "off", "predicted", "not checkable", "not run"}
     assert len(made["rows"]) == sum(made["counts"].values()) == len(select("systems"))
     assert all(row.keys() == JSON_FIELDS for row in made["rows"])
     (peak,) = (row for row in made["rows"] if row["name"] == "m2000-peak")
     assert (peak["published"], peak["unit"], peak["model"], peak["verdict"]) == (1.0, "PFLOP/s", "system", "holds")
-    assert peak["arguments"] == {"target": "gc200", "chips": 4, "figure": "peak"}
+    assert peak["arguments"] == {"system": "m2000", "figure": "peak"}
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

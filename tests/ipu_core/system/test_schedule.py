@@ -189,6 +189,12 @@ def test_popart_s_table() -> None:
     assert made.order(0)[:6] == (*(("forward", batch) for batch in range(5)), ("backward", 0))
 
 
+def test_a_picture_is_the_timetable() -> None:
+    lines = [line.split() for line in Schedule("grouped", (1.0,) * 2, (1.0,) * 2, 2).picture().splitlines()]
+    assert lines == [["f0", "f1", "b0", "b1"], ["f0b0", "f1b1"]]
+    assert Schedule("sequential", (1.0,), (1.0,), 2).picture() == "f0 b0 f1 b1"
+
+
 def test_the_ledger_s_figures_are_the_schedule_s() -> None:
     figures = ("cycles", "time", "efficiency", "stashes")
     assert [machines.pipeline(3, 5, figure) for figure in figures] == [9, 7, pytest.approx(5 / 7), 4]
