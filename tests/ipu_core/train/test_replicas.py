@@ -220,6 +220,24 @@ def test_the_models_state_is_the_first_replicas() -> None:
     np.testing.assert_allclose(loop.model_state["mean"], 0.25 * x[:4].mean(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [None, 64.0])
+def test_delayed_scales_are_those_of_the_largest_that_any_had(scale: float | None) -> None:
+    loop = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Sgd(0.1), precision="fp8/delayed", replicas=4, engine="direct",
+        loss_scale=scale, micro_batches=2,
+    )  # fmt: skip
+    for step in range(2):
+        x, y = batches(16, step)
+        x[-1] *= 50  # of the last replica
+        inputs, key = loop.next_step((x, y))
+        every = by_hand(loop, inputs, key)
+        loop.train((x, y))
+        for position, leaf in enumerate(loop.state.leaves.values()):
+            for outputs in every:
+                lp.testing.assert_same_bits(outputs[position], leaf)
+    assert float(loop.arrays()["scaling.amax_history"].max()) > 50
+
+
 def test_the_bits_of_a_format_on_the_wire() -> None:
     kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct", replicas=8)
     runs = {}

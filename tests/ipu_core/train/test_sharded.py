@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from ipu_core import Adam, Lamb, Optimizer, Sgd, TrainLoop, nn
+from ipu_core import Adam, Lamb, Optimizer, Sgd, Target, TrainLoop, nn, plan, trace
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import flat
 from ipu_core.ir.passes.sharded import sharded
@@ -111,6 +111,29 @@ def test_updates_on_shards_have_the_bits_of_whole_ones(optimizer: Optimizer, sca
             for number, outputs in enumerate(every):
                 own = outputs[position]
                 lp.testing.assert_same_bits(own, leaf if own.shape == leaf.shape else shard(leaf, number))
+
+
+def test_a_long_shard_is_summed_as_where_it_lies_alone() -> None:
+    # A shard of 32,768 numbers has many parts by the rule; as a row of four of these it would have others.
+    wide = {"w": np.random.default_rng(0).normal(size=(32, 4096)).astype(np.float32)}
+    square = lambda p, b: nn.mean((b @ p["w"]) ** 2)  # noqa: E731
+    x = np.random.default_rng(1).normal(size=(16, 32)).astype(np.float32)
+    loop = TrainLoop(
+        square, wide, x, optimizer=Lamb(0.02), precision="fp32.32", replicas=REPLICAS, engine="direct", reorder=False
+    )
+    (rows, *_) = [each for each in loop.block.equations if each.params.get("shards") == "rows"]
+    alone = trace(lambda y: y.sum(), np.zeros(32 * 4096 // REPLICAS, np.float32))
+    (order,) = plan(alone, Target("gc200")).accumulations.values()
+    assert loop.accumulations[rows.number].order_words() == order.order_words()
+    assert order.splits > 1
+    block = sharded(loop.block, ("optimizer.*",))
+    inputs, key = loop.next_step(x)
+    every = by_replicas(loop, block, inputs, key)
+    loop.train(x)
+    (leaf,) = [leaf for name, leaf in loop.state.leaves.items() if name == "params.w"]
+    position = list(loop.state.leaves).index("params.w")
+    for outputs in every:
+        lp.testing.assert_same_bits(outputs[position], leaf)
 
 
 def test_memory_falls_and_no_bit_changes() -> None:
