@@ -317,6 +317,8 @@ def _checked(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must be {'0 or ' if name in _MAY_BE_ZERO else ''}positive, not {value!r}")
     if name == "reorder_cycles" and value > 1e6:
         raise ValueError(f"reorder_cycles must be at most a million cycles of an element, not {value!r}")
+    if not rate and value >= 1 << 53:
+        raise ValueError(f"{name} must be below 2^53, so that sums of it stay exact, not {value!r}")
     if name == "tiles_per_supertile" and value > 2:
         raise ValueError(f"tiles_per_supertile must be 1 or 2, not {value!r}")
     return float(value) if rate else int(value)

@@ -296,7 +296,7 @@ def account(
         integer("micro_batches", micro_batches, 1)
     of_training = {
         "micro_batches are of updates": micro_batches, "recomputation is for gradients": recompute,
-        "update_overhead is of updates": update_overhead,
+        "update_overhead is of updates": update_overhead or None,  # 0 leaves out what there is none of
     }  # fmt: skip
     if workload.optimizer is None and (said := [what for what, value in of_training.items() if value is not None]):
         raise ValueError(f"{workload.name} is not trained: {said[0]}")

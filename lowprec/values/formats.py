@@ -145,6 +145,10 @@ def _by_widths(name: str, exponent_bits: int, mantissa_bits: int, family: str | 
     """eXmY, eXmYieee or eXmYfinite; the named format of those numbers where there is one."""
     if family == "finite":
         made = FloatFormat(name, exponent_bits, mantissa_bits, infinities=False, nan="top")
+    elif not mantissa_bits:
+        # Its top exponent has one code, which cannot be infinity and NaN.
+        other = f"e{exponent_bits}m0finite"
+        raise ValueError(f"{name} has no mantissa bit for NaN beside infinity; {other} does without infinity")
     else:
         made = FloatFormat(name, exponent_bits, mantissa_bits)
     # What differs in its name alone is the same format, with its storage.
