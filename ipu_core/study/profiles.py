@@ -206,6 +206,8 @@ def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
     names = (first, second) if first != second else ("A", "B")
     if others:
         print(f"{Table('Settings that differ', ('setting', *names), tuple(others))}\n")
+    else:
+        print("no setting differs\n")
     print(Table("", ("", *names, "ratio"), cells))
     if folder is not None:
         write_texts(folder, {COMPARISON: comparison_to_html(rows, names, others, both)})

@@ -84,6 +84,8 @@ def test_a_comparison_says_what_was_set_otherwise(tmp_path: Path, capfd: pytest.
     assert "optimizer.b1" in settings
     assert "target" not in settings
     assert "not always live there" in words
+    assert main(["profile", "--compare", str(first), str(first)]) == 0
+    assert "no setting differs" in capfd.readouterr().out
     page = (tmp_path / "c" / "comparison.html").read_text()
     assert "<td>micro_batches</td><td>1</td><td>2</td>" in page
     assert "<td>  temporaries</td>" in page
