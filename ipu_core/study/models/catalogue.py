@@ -58,7 +58,9 @@ def title(settings: Settings, task: Task) -> str:
     """The data, the model and the training in words."""
     schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
     groups = "".join(f", {group}" for group in settings.groups)
-    training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}"
+    shared = f", {settings.replicas} replicas" if settings.replicas > 1 else ""
+    shared += "" if settings.collective is None else f" by {settings.collective}"
+    training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}{shared}"
     if isinstance(task, Own):
         return f"{task.name}, {training}, {settings.steps} steps"
     if isinstance(task, Text):
