@@ -215,7 +215,11 @@ class _Accountant:
         check_phase(copies)
         distinct = tuple(dict.fromkeys(names))
         name = several(distinct)
-        make = partial(account_copies, name, copies, self.target)
+
+        def make() -> StepAccount:
+            moves = [self._memo.moved(copy.source, copy.destination) for copy in copies]
+            return account_copies(name, copies, moves, self.target)
+
         step = self._memo.account(name, ends, make, tuple(copy.reorders for copy in copies))
         return self._leaf(replace(step, joined=distinct if len(distinct) > 1 else ()))
 

@@ -12,7 +12,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Access, AccessedSets, Accesses, accesses_of, joined_sets
-from ipu_core.engine.exchange import gather_traffic, scatter_traffic
+from ipu_core.engine.exchange import Moved, copy_traffic, gather_traffic, scatter_traffic
 from ipu_core.engine.steps import StepAccount
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
@@ -72,6 +72,7 @@ class Memo:
         self._own: dict[Hashable, list[_Entry]] = {}
         self._sets: dict[Hashable, AccessedSets] = {}
         self._traffic: dict[Hashable, Traffic] = {}
+        self._moves: dict[Hashable, Moved] = {}
 
     def account(
         self,
@@ -95,6 +96,13 @@ class Memo:
         variables = tuple(key.variables)
         reads, writes, defines = (frozenset(variables[number] for number in side) for side in accessed)
         return replace(account, name=name, reads=reads, writes=writes, defines=defines)
+
+    def moved(self, source: Tensor, destination: Tensor) -> Moved:
+        """What a copy moves: phases of different copies have some in common."""
+        key = MemoKey((source, destination)).value
+        if key not in self._moves:
+            self._moves[key] = copy_traffic(source, destination, self._target)
+        return self._moves[key]
 
     def accesses(self, groups: Sequence[VertexGroup]) -> Accesses:
         """Everything that groups access. Sets of elements are one object only where variables lie the same way."""

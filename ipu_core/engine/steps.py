@@ -13,7 +13,7 @@ from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Accesses
-from ipu_core.engine.exchange import copy_traffic
+from ipu_core.engine.exchange import Moved
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.program import SUMMING, Copy, CrossReplica
@@ -111,7 +111,7 @@ def account_execute(
     )
 
 
-def account_copies(name: str, copies: Sequence[Copy], target: Target) -> StepAccount:
+def account_copies(name: str, copies: Sequence[Copy], moves: Sequence[Moved], target: Target) -> StepAccount:
     """The account of copies in one phase: foreign bytes over the exchange, local ones by the tile's workers.
 
     Where the order counts and less than a vector stays together, workers move all that a tile gets.
@@ -121,7 +121,6 @@ def account_copies(name: str, copies: Sequence[Copy], target: Target) -> StepAcc
         np.zeros(target.tiles, np.int64),
         np.zeros(target.tiles, np.int64),
     )
-    moves = [copy_traffic(copy.source, copy.destination, target) for copy in copies]
     for copy, moved in zip(copies, moves, strict=True):
         if copy.reorders and moved.together < word:
             compute += cost.reorder(target, moved.local + moved.traffic.received, moved.together)
