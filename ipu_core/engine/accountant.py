@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
+from ipu_core.engine.across import account_across
 from ipu_core.engine.bind import unbound
 from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, Step
@@ -18,7 +19,6 @@ from ipu_core.engine.races import check_phase, check_races
 from ipu_core.engine.remembered import Memo
 from ipu_core.engine.steps import (
     StepAccount,
-    account_across,
     account_copies,
     account_execute,
     account_host,

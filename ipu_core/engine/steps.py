@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 import numpy as np
 
 from ipu_core.chip import cost
-from ipu_core.chip.collectives import all_gather, all_reduce, broadcast, reduce_scatter
 from ipu_core.chip.integers import Ints
-from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.exchange import Moved
 from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.program import SUMMING, Copy, CrossReplica
+from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import merge_runs, runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
@@ -106,7 +103,7 @@ def account_execute(
         frozenset(reads),
         frozenset(writes),
         # A variable that is written in part, or read too, goes on with what it held: its life does not begin here.
-        frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, *s.union)),
+        frozenset(v for v, s in writes.items() if v not in reads and is_all(v, *s.union)),
         sum(group.vertices for group, _ in vertices),
     )
 
@@ -136,13 +133,13 @@ def account_copies(name: str, copies: Sequence[Copy], moves: Sequence[Moved], ta
     reads, writes = frozenset(copy.source.variable for copy in copies), frozenset(to)
     return StepAccount(
         name, "copy", compute, traffic, none, traffic.cycles(target), target.sync_cycles, {}, reads, writes,
-        frozenset(variable for variable, parts in to.items() if _is_all(variable, *_union(parts))),
+        frozenset(variable for variable, parts in to.items() if is_all(variable, *_union(parts))),
     )  # fmt: skip
 
 
 def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
     """The account of a transfer with the host or streaming memory: the slower of that link and the tiles' own rate."""
-    pieces = tensor.variable.mapping.cut(*_runs(tensor))
+    pieces = tensor.variable.mapping.cut(*runs(tensor))
     by_tile = np.bincount(pieces.tiles, pieces.lengths * tensor.dtype.itemsize, target.tiles).astype(np.int64)
     none = np.zeros(target.tiles, np.int64)
     traffic = Traffic(by_tile, none, none) if into else Traffic(none, by_tile, none)
@@ -152,74 +149,8 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     reads, writes = (nothing, one) if into else (one, nothing)
     return StepAccount(
         name, kind, none, traffic, Traffic.none(target.tiles), cycles, target.sync_cycles,
-        {"exchange buffers": by_tile}, reads, writes, writes if _is_all(tensor.variable, *_runs(tensor)) else nothing,
+        {"exchange buffers": by_tile}, reads, writes, writes if is_all(tensor.variable, *runs(tensor)) else nothing,
     )  # fmt: skip
-
-
-def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: Target) -> StepAccount:
-    """The account of what replicas make together: messages over the links, and the additions of every chip.
-
-    A chip adds what R - 1 messages bring, each a chunk of all arrays, where these lie; what passes the links passes the
-    tiles' exchange too, at whichever rate is lower.
-    """
-    replicas = each[0].replicas
-    system = each[0].system or System(target, chips=replicas)
-    none = np.zeros(target.tiles, np.int64)
-    sent, received, added = none.copy(), none.copy(), none.copy()
-    chunks, seconds = none.copy(), 0.0
-    for kind, some in _by_cost(each).items():
-        size = sum(_whole(one).size * _wire_bytes(one) for one in some)
-        algorithm = some[0].collective.algorithm if some[0].collective is not None else None
-        over = COSTS[kind](system, size, replicas, algorithm=algorithm)
-        seconds += over.seconds
-        # Each byte leaves a tile, and arrives at one, as often as the links carry it.
-        share = (over.link_bytes + over.gateway_bytes) / size if size else 0.0
-        for one in some:
-            here = _elements(_whole(one), target)
-            moved = np.ceil(here * _wire_bytes(one) * share).astype(np.int64)
-            sent, received = sent + moved, received + moved
-            chunks += ceil_div(here * _wire_bytes(one), replicas)
-            if one.kind in SUMMING:
-                count = ceil_div(here * (replicas - 1), replicas)
-                cycles = cost.elementwise(target, "add", count, max(one.source.dtype.itemsize, _wire_bytes(one)))
-                added += np.where(count > 0, cycles, 0)
-    traffic = Traffic(received, sent, none)
-    writes = [one.destination for one in each]
-    return StepAccount(
-        names[0] + (f": and {len(names) - 1} more" if len(names) > 1 else ""), "links", added, traffic,
-        Traffic.none(target.tiles), max(traffic.cycles(target), ceil(seconds * target.clock)), target.sync_cycles,
-        {"exchange buffers": 2 * chunks}, frozenset(one.source.variable for one in each),
-        frozenset(to.variable for to in writes),
-        frozenset(to.variable for to in writes if _is_all(to.variable, *_runs(to))),
-        joined=tuple(names) if len(names) > 1 else (),
-    )  # fmt: skip
-
-
-COSTS = {
-    "all_reduce": all_reduce, "reduce_scatter": reduce_scatter, "all_gather": all_gather, "broadcast": broadcast,
-}  # fmt: skip
-
-
-def _by_cost(each: Sequence[CrossReplica]) -> dict[str, list[CrossReplica]]:
-    """Those that pass in the same messages: a maximum goes as a sum does."""
-    found: dict[str, list[CrossReplica]] = {}
-    for one in sorted(each, key=lambda one: one.collective is None):  # a sum says the algorithm
-        found.setdefault("all_reduce" if one.kind == "all_reduce_max" else one.kind, []).append(one)
-    return found
-
-
-def _whole(one: CrossReplica) -> Tensor:
-    return one.destination if one.kind == "all_gather" else one.source
-
-
-def _wire_bytes(one: CrossReplica) -> int:
-    return one.source.dtype.itemsize if one.collective is None else ceil_div(one.collective.wire.bits, 8)
-
-
-def _elements(tensor: Tensor, target: Target) -> Ints:
-    """Elements of a tensor by tile."""
-    pieces = tensor.variable.mapping.cut(*_runs(tensor))
-    return np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
 
 
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
@@ -282,18 +213,18 @@ def _scratch(vertices: Vertices, target: Target) -> Ints:
     return total
 
 
-def _runs(tensor: Tensor) -> tuple[Ints, Ints]:
+def runs(tensor: Tensor) -> tuple[Ints, Ints]:
     starts, lengths = runs_of(tensor.shape, tensor.strides)
     return starts + tensor.offset, lengths
 
 
 def _union(tensors: Sequence[Tensor]) -> tuple[Ints, Ints]:
     """Disjoint ascending runs of all elements of tensors of one variable."""
-    starts, lengths = (np.concatenate(parts) for parts in zip(*map(_runs, tensors), strict=True))
+    starts, lengths = (np.concatenate(parts) for parts in zip(*map(runs, tensors), strict=True))
     return merge_runs(starts, lengths)
 
 
-def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:
+def is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:
     """Whether disjoint runs that do not touch are all elements of a variable."""
     return variable.size == 0 or (starts.size == 1 and starts[0] == 0 and lengths[0] == variable.size)
 
