@@ -393,7 +393,7 @@ def _of_system(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", "--pipeline-schedule", dest="pipeline_schedule", metavar="NAME", help=_help("grouped", PIPELINES)
     )
-    parser.add_argument("--global-batch", type=typed.count, metavar="N", help="samples, instead of --micro-batches")
+    parser.add_argument("--global-batch", type=int, metavar="N", help="samples, instead of --micro-batches")
     parser.add_argument(
         "--configurations", action="store_true", default=None, help="replicas, stages and micro-batches that fit, in "
         "seconds: of --global-batch, and where said of --stages and --micro-batch alone",

@@ -12,6 +12,7 @@ from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.steps import StepAccount, is_all, runs
+from ipu_core.graph.phases import several
 from ipu_core.graph.program import SUMMING, CrossReplica
 from ipu_core.graph.tensor import Tensor
 from lowprec.integers import ceil_div

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 from ipu_core.chip.system import System
-from ipu_core.chip.target import Target
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.system.account import SystemProfile
@@ -17,12 +15,12 @@ from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload as published
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.published import Workload
-from ipu_core.workloads.stage_account import StageAccount, account
+from ipu_core.workloads.stage_account import account
 from ipu_core.workloads.system_run import as_scheduled, profile_of
 from lowprec.checks import integer, iterable
 
 ROWS = (1, 2, 3, 4, 8, 16, 20)
-"""Micro-batches that are tried where none are given."""
+"""Micro-batches that are tried where none are given, up to twice the published one."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,13 @@ def configurations(
     stages: Iterable[int] | None = None,
     micro_batch: Iterable[int] | None = None,
     schedule: str = "grouped",
-    most: int = 8,
+    most: int = 6,
     progress: Callable[[str], None] | None = None,
 ) -> Configurations:
     """Replicas, stages and micro-batches of a workload that take a batch on all chips of a system.
 
-    For each cut and micro-batch the slowest stage is planned, 10 to 40 seconds, once for all systems of a chip. What
-    cannot fit is not planned: where weights and summed gradients of a stage are more than a chip's memory.
+    For each cut and micro-batch the slowest stage is planned, 10 to 40 seconds. What cannot fit is not planned: where
+    weights and summed gradients of a stage are more than a chip's memory.
 
     Args:
         workload: its name.
@@ -114,8 +112,11 @@ def configurations(
     where = system if isinstance(system, System) else System(system)
     integer("global_batch", global_batch, 1), integer("most", most, 1)
     cuts = [1 << n for n in range(where.chips.bit_length())] if stages is None else iterable("stages", stages)
-    rows = ROWS if micro_batch is None else iterable("micro_batch", micro_batch)
-    ways = _nearest_first(published(workload, target=where.target.name), list(cuts), list(rows))
+    usual = published(workload, target=where.target.name)
+    rows = [one for one in ROWS if one <= 2 * usual.rows]
+    ways = _nearest_first(
+        usual, list(cuts), rows if micro_batch is None else list(iterable("micro_batch", micro_batch))
+    )
     found: list[Configuration] = []
     out: list[tuple[int, int, str]] = []
     for count, each in ways:
@@ -127,10 +128,7 @@ def configurations(
             continue
         if progress is not None:
             progress(f"{where.chips // count} replicas of {count} stages, micro-batch {each}")
-        made = _planned(workload, where.target, count, each, schedule)
-        profile = profile_of(made, where, where.chips // count, schedule, micro_batches=work[1])
-        memory = made.profile.memory
-        found.append(Configuration(each, profile, memory.peak_bytes, memory.available))
+        found.append(_planned(*work, where, schedule))
     if not found:
         raise ValueError(
             f"there is no way to train {workload} on {where.name} with a batch of {global_batch:,}: "
@@ -174,7 +172,9 @@ def _least_memory(work: Workload) -> int:
     return sum(Type((most,), fmt).nbytes for fmt in (precision.weights, precision.gradient_sum))
 
 
-@lru_cache(32)
-def _planned(name: str, target: Target, stages: int, rows: int, schedule: str) -> StageAccount:
-    work = cut(published(name, micro_batch=rows, target=target.name), stages)
-    return account(as_scheduled(work, schedule), target=target)
+def _planned(work: Workload, micro_batches: int, system: System, schedule: str) -> Configuration:
+    """Of a stage's account, hundreds of megabytes, only this is kept."""
+    made = account(as_scheduled(work, schedule), target=system.target)
+    profile = profile_of(made, system, system.chips // work.pipeline, schedule, micro_batches=micro_batches)
+    memory = made.profile.memory
+    return Configuration(work.rows, profile, memory.peak_bytes, memory.available)
