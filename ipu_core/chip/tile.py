@@ -464,7 +464,7 @@ def all_reduce(
         if narrows:
             second = key.fold_in(SECOND_ROUNDING) if key is not None and last.stochastic else None
             total = (astype if fmt.dtype is not None else rounded)(total, fmt, last, key=second)
-        np.copyto(out, total)
+        np.copyto(out, total.astype(out.dtype, copy=False))  # exact: the format has all that is left
 
     return call
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ GUARD = "guard"
 """Family of the equations that look whether gradients are to be trusted."""
 
 
-Found = dict[FloatFormat, list[tuple[Var, str]]]
+Found = dict[tuple[FloatFormat, float], list[tuple[Var, str]]]
 Parts = list[tuple[Var, list[str]]]
 
 
@@ -41,12 +41,15 @@ class _Checks(Appended):
     """Equations under construction with checks among them.
 
     Attributes:
-        found: the largest magnitudes of what is checked, each of shape (1,), with names, by format.
+        found: the largest magnitudes of what is checked, each of shape (1,), with names, by format and by what they
+            must be below.
+        wires: what travelled between replicas, by the sum that was made of it in a narrower format than its own.
         parts: of what loops have checked, 1 for every check that found something bad in an iteration; with names.
     """
 
     found: Found = field(default_factory=dict)
     parts: Parts = field(default_factory=list)
+    wires: Mapping[Var, FloatFormat] = field(default_factory=dict)
 
     def emit(self, op: str, *inputs: Atom, family: str | None = GUARD, **about: Any) -> Var:
         """Appends an equation of the guard's own family; gives its result."""
@@ -57,14 +60,16 @@ class _Checks(Appended):
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)
         size = self.largest(var)
-        self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
+        # What saturated on the wire is a number like any other in a wider format.
+        limit = min(_limit(fmt), _limit(self.wires.get(var, fmt)))
+        self.found.setdefault((fmt, limit), []).append((self.emit("reshape", size, shape=(1,)), name))
 
     def gathered(self) -> tuple[Var, list[str]]:
         """1 for every check that found infinities, NaN or a saturated value, else 0; with their names."""
         parts = list(self.parts)
-        for fmt, found in self.found.items():
+        for (_, limit), found in self.found.items():
             # Asked in this direction: of a NaN no comparison is true, so it counts as bad.
-            good = self.emit("greater", Literal(_limit(fmt)), self.joined([var for var, _ in found]), fmt=FLOAT32)
+            good = self.emit("greater", Literal(limit), self.joined([var for var, _ in found]), fmt=FLOAT32)
             parts.append((self.emit("subtract", Literal(1.0), good), [name for _, name in found]))
         self.found, self.parts = {}, []
         return self.joined([var for var, _ in parts]), [name for _, names in parts for name in names]
@@ -86,11 +91,11 @@ class _Checks(Appended):
     def beside(self, made: set[Var]) -> tuple[Found, Parts]:
         """Takes away what is none of some values, which was found before a loop and is no matter of its iterations."""
         found, parts = self.found, self.parts
-        self.found = {fmt: [each for each in some if each[0] in made] for fmt, some in found.items()}
-        self.found = {fmt: some for fmt, some in self.found.items() if some}
+        self.found = {kind: [each for each in some if each[0] in made] for kind, some in found.items()}
+        self.found = {kind: some for kind, some in self.found.items() if some}
         self.parts = [each for each in parts if each[0] in made]
-        others = {fmt: [each for each in some if each[0] not in made] for fmt, some in found.items()}
-        return {fmt: some for fmt, some in others.items() if some}, [each for each in parts if each[0] not in made]
+        others = {kind: [each for each in some if each[0] not in made] for kind, some in found.items()}
+        return {kind: some for kind, some in others.items() if some}, [each for each in parts if each[0] not in made]
 
     def restore(self, found: Found, parts: Parts) -> None:
         """Takes up again what was found before a loop."""
@@ -115,7 +120,7 @@ def guarded(block: Block) -> Block:
         ValueError: no equation takes the gradient of a parameter.
     """
     needed = _checked(block)
-    checks = _Checks(fresh(block.equations))
+    checks = _Checks(fresh(block.equations), wires=_wires(block))
 
     def straight(equations: Sequence[Equation]) -> Sequence[Equation]:
         checks.equations = []
@@ -169,6 +174,12 @@ def _after_meeting(equations: Sequence[Equation]) -> set[Var]:
         if equation.op in COLLECTIVES or not after.isdisjoint(equation.operands):
             after.update(equation.outputs)
     return after
+
+
+def _wires(block: Block) -> dict[Var, FloatFormat]:
+    """The wire's format of every sum over replicas that has an order of its own."""
+    orders = {e.output: e.params.get("collective") for e in block.equations if e.op in COLLECTIVES}
+    return {var: order.wire for var, order in orders.items() if order is not None}
 
 
 def _checked(block: Block) -> dict[Var, str]:

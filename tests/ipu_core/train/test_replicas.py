@@ -143,7 +143,7 @@ def trainings(draw: st.DrawFn) -> dict[str, Any]:
     replicas = draw(st.sampled_from([2, 3, 4, 8]))
     orders = st.sampled_from([
         None, Collective("tree", wire="float16"), Collective("ring_pair", 1, wire="bfloat16", rounding="stochastic"),
-        Collective("ring", 2, wire="float16", accumulate="float32"),
+        Collective("ring", 2, wire="float16", accumulate="float32"), Collective(wire="float8_e5m2"),
         *([Collective("two_level", group=2, wire="float32")] if replicas % 2 == 0 else []),
     ])  # fmt: skip
     return {
@@ -208,6 +208,23 @@ def test_a_step_that_one_replica_skips_is_skipped_by_all() -> None:
         lp.testing.assert_same_bits(array, before[name])
     loop.train(batches(16, 2))
     assert len(loop.skipped) == 1
+
+
+@pytest.mark.parametrize("precision", ["fp16.16/nearest", "fp32.32"])
+def test_what_saturates_on_the_wire_is_no_gradient(precision: str) -> None:
+    # Sums of gradients near 1,000 are no numbers of E4M3, but of halves and float32: what arrives there is 448.
+    mean = lambda p, x: nn.mean(x @ p["w"])  # noqa: E731
+    x = np.ones((16, 8), np.float32)
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision=precision, replicas=4, engine="direct")
+    for scale, skipped in ((4096.0, 1), (1024.0, 0)):
+        loop = TrainLoop(
+            mean, {"w": np.zeros((8, 4), np.float32)}, x, loss_scale=scale, collective=Collective(wire="e4m3"), **kept
+        )
+        loop.train(x)
+        assert len(loop.skipped) == skipped
+        plain = TrainLoop(mean, {"w": np.zeros((8, 4), np.float32)}, x, loss_scale=scale, **kept)
+        plain.train(x)
+        assert not plain.skipped
 
 
 def test_the_models_state_is_the_first_replicas() -> None:

@@ -136,6 +136,26 @@ def test_a_long_shard_is_summed_as_where_it_lies_alone() -> None:
         lp.testing.assert_same_bits(outputs[position], leaf)
 
 
+def test_one_shard_that_overflows_keeps_the_state_of_all() -> None:
+    mean = lambda p, x: nn.mean(x @ p["w"])  # noqa: E731
+    x = np.random.default_rng(1).normal(size=(16, 8)).astype(np.float32)
+    loop = TrainLoop(
+        mean, {"w": np.zeros((8, 4), np.float32)}, x, optimizer=Adam(0.1), precision="fp16.16/nearest",
+        loss_scale=1024.0, replicas=REPLICAS, engine="direct", reorder=False,
+        collective=Collective(wire="float8_e4m3fn"),
+    )  # fmt: skip
+    block = sharded(loop.block, ("optimizer.*",))
+    x[:, -1] = 100  # of the last row of the gradient, in the last shard, the sum saturates on the wire, nothing before
+    inputs, key = loop.next_step(x)
+    before = list(loop.state.leaves.values())
+    for outputs in by_replicas(loop, block, inputs, key):
+        for old, new in zip(before, outputs, strict=False):
+            assert not new.any()
+            assert old.dtype == new.dtype
+    loop.train(x)
+    assert len(loop.skipped) == 1
+
+
 def test_memory_falls_and_no_bit_changes() -> None:
     rng, rows = np.random.default_rng(0), 64
     wide = {"w": 0.1 * rng.normal(size=(6, 4096)).astype(np.float32), "b": np.zeros(4096, np.float32),
