@@ -48,7 +48,7 @@ from ipu_core.study.typed import (
 )
 from ipu_core.system.schedule import SCHEDULES as PIPELINES
 from ipu_core.train import ENGINES, GENERATORS
-from ipu_core.train.options import chip_of
+from ipu_core.train.arguments import chip_of
 from ipu_core.train.recipes import RECIPES
 from lowprec import streams
 

@@ -22,7 +22,7 @@ from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.optim import Adam, Optimizer
 from ipu_core.train.options import Execution, Training, options_of
-from ipu_core.train.step import check_parts
+from ipu_core.train.parts import check_parts
 from lowprec import BlockFormat, as_format
 from lowprec import float32 as FLOAT32
 

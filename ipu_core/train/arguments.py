@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -10,17 +11,20 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
+from ipu_core.chip.system import SYSTEMS, System
+from ipu_core.chip.target import Target
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.block import check_stash as check_format
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.pytree import named
+from ipu_core.ir.spelling import respelled
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
 from ipu_core.placement.orders import Orders
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation, FloatFormat, as_format
 from lowprec import float32 as FLOAT32
-from lowprec.checks import by_number, shown
+from lowprec.checks import by_number, iterable, number, shown
 
 Recompute = bool | float | tuple[str, ...]
 """What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
@@ -217,3 +221,50 @@ def feed(name: str, leaf: Any, wanted: Type, classes: int = 0) -> Array:
         held = f"labels from {array.min()} to {array.max()}"
         raise ValueError(f"array {name} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
     return array
+
+
+def check_overhead(seconds: float | None) -> float | None:
+    """Seconds of an update, none or more."""
+    if seconds is None:
+        return None
+    if not 0 <= (given := number("update_overhead", seconds)) < math.inf:
+        raise ValueError(f"update_overhead must be seconds, 0 or more and finite, not {seconds!r}")
+    return float(given)
+
+
+def check_names(what: str, given: Any) -> tuple[str, ...]:
+    """Names of parts of a state, in order and each once: neither order nor number says more."""
+    names = (given,) if isinstance(given, str) else tuple(iterable(what, given))
+    if unnamed := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{what} must be names such as 'params.*', not {shown(unnamed[0])}")
+    if not all(names):
+        raise ValueError(f"{what} must be names such as 'params.*', not ''; () is nothing")
+    return tuple(sorted(set(respelled(names, what).values())))
+
+
+def chip_of(spec: Target | System | str | None) -> Target:
+    """A chip, by its name too, or that of a system; None: the usual one."""
+    return chip_and_system(spec, None)[0]
+
+
+def chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
+    """The chip that `target=` says, and the system that it or `system=` says.
+
+    Raises:
+        TypeError: a system that is none.
+        ValueError: two systems, or one of other chips.
+    """
+    if not isinstance(system, System | None):
+        raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
+    if isinstance(spec, str) and spec in SYSTEMS:
+        spec = System(spec)
+    if isinstance(spec, System):
+        if system is not None and system != spec:
+            raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
+        return spec.target, spec
+    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+    if system is not None and system.target != chip:
+        raise ValueError(
+            f"the chips of the system {system.name} are not the target, {chip.name}: target=System(...) says both"
+        )
+    return chip, system

@@ -11,7 +11,6 @@ Both values are frozen, hashable and printed in words; `replace` of dataclasses 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, TypeVar, Unpack
@@ -20,20 +19,23 @@ import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.chip.system import SYSTEMS, System
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.spelling import respelled
 from ipu_core.placement.orders import RULE, OrderRule, Orders
 from ipu_core.train.arguments import (
     Recompute,
     check_engine,
     check_integer,
+    check_names,
     check_optimizer,
     check_orders,
+    check_overhead,
     check_random,
     check_recompute,
     check_stash,
+    chip_and_system,
+    chip_of,
 )
 from ipu_core.train.digests import canonical, described, digest
 from ipu_core.train.keywords import (
@@ -47,7 +49,7 @@ from ipu_core.train.keywords import (
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim import Optimizer
 from lowprec import Collective, FloatFormat
-from lowprec.checks import iterable, number, shown, truth
+from lowprec.checks import shown, truth
 from lowprec.values.accumulation import Adder
 
 Bits = TypeVar("Bits", bound="Arithmetic")
@@ -318,19 +320,19 @@ class Execution:
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
-        chip, system = _chip_and_system(self.target, self.system)
+        chip, system = chip_and_system(self.target, self.system)
         _keep(
             self,
             target=chip,
             system=system,
-            sharded=_names("sharded", self.sharded),
-            streamed=_names("streamed", self.streamed),
+            sharded=check_names("sharded", self.sharded),
+            streamed=check_names("streamed", self.streamed),
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
             parallel=truth("parallel", self.parallel),
             recompute=check_recompute(self.recompute),
             steps_per_call=check_integer("steps_per_call", self.steps_per_call, least=1),
-            update_overhead=_checked_overhead(self.update_overhead),
+            update_overhead=check_overhead(self.update_overhead),
         )
 
     def record(self) -> dict[str, Any]:
@@ -363,25 +365,6 @@ class Execution:
         chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
         first = f"tiles of {chip}" if self.engine == "tiles" else f"direct engine, for {chip}"
         return "; ".join([first, *_unusual(self, told)])
-
-
-def _names(what: str, given: Any) -> tuple[str, ...]:
-    """Names of parts of a state, in order and each once: neither order nor number says more."""
-    names = (given,) if isinstance(given, str) else tuple(iterable(what, given))
-    if unnamed := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"{what} must be names such as 'params.*', not {shown(unnamed[0])}")
-    if not all(names):
-        raise ValueError(f"{what} must be names such as 'params.*', not ''; () is nothing")
-    return tuple(sorted(set(respelled(names, what).values())))
-
-
-def _checked_overhead(seconds: float | None) -> float | None:
-    """Seconds of an update, none or more."""
-    if seconds is None:
-        return None
-    if not 0 <= (given := number("update_overhead", seconds)) < math.inf:
-        raise ValueError(f"update_overhead must be seconds, 0 or more and finite, not {seconds!r}")
-    return float(given)
 
 
 # Behind the classes, whose fields have the defaults that the signatures show.
@@ -523,34 +506,6 @@ HINTS: Mapping[str, str] = {
     "betas": "they are the optimizer's, Adam(b1=0.9, b2=0.999)",
 }
 """What was meant by options that others have."""
-
-
-def chip_of(spec: Target | System | str | None) -> Target:
-    """A chip, by its name too, or that of a system; None: the usual one."""
-    return _chip_and_system(spec, None)[0]
-
-
-def _chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
-    """The chip that `target=` says, and the system that it or `system=` says.
-
-    Raises:
-        TypeError: a system that is none.
-        ValueError: two systems, or one of other chips.
-    """
-    if not isinstance(system, System | None):
-        raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
-    if isinstance(spec, str) and spec in SYSTEMS:
-        spec = System(spec)
-    if isinstance(spec, System):
-        if system is not None and system != spec:
-            raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
-        return spec.target, spec
-    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
-    if system is not None and system.target != chip:
-        raise ValueError(
-            f"the chips of the system {system.name} are not the target, {chip.name}: target=System(...) says both"
-        )
-    return chip, system
 
 
 def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:

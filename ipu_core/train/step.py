@@ -31,10 +31,11 @@ from ipu_core.ir.run.kernels import given_order, order_of
 from ipu_core.ir.spelling import older_lines
 from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
-from ipu_core.train.arguments import check_batch, check_integer, check_loss, check_one_number, check_params
+from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
+from ipu_core.train.parts import part_of
 from lowprec import Accumulation, Collective, FloatFormat, Key, formats
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -212,46 +213,6 @@ def each_gradient(f: Callable[..., Value], *trees: Any, role: str = "grad_weight
     return unflatten(tree, results)
 
 
-def check_parts(rows: int, micro_batches: int, replicas: int) -> None:
-    """Refuses rows that replicas and their micro-batches cannot share equally.
-
-    Raises:
-        ValueError: with how many there are of each.
-    """
-    # Parts of unequal size would weigh their rows unequally in the mean of gradients.
-    if rows % (micro_batches * replicas):
-        raise ValueError(f"{rows} rows cannot be cut into {_parts(micro_batches, replicas, 'equal ')}")
-
-
-def _parts(micro_batches: int, replicas: int, equal: str = "") -> str:
-    """The parts of a batch in words."""
-    each = f"{micro_batches} {equal}micro-batches"
-    if replicas == 1:
-        return each
-    return f"{replicas} {equal}replicas" + (f" of {each}" if micro_batches > 1 else "")
-
-
-def _part(batch: Any, micro_batches: int, replicas: int) -> Any:
-    """The first of the equal parts of a batch, one for each micro-batch of each replica, cut along its first axis.
-
-    Raises:
-        ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
-    """
-    check_integer("micro_batches", micro_batches, least=1)
-    if (count := micro_batches * check_integer("replicas", replicas, least=1)) == 1:
-        return batch
-    parts = _parts(micro_batches, replicas)
-
-    def part(x: Any) -> Any:
-        shape = np.shape(x)
-        if not shape:
-            raise ValueError(f"a number without axes cannot be cut into {parts}")
-        check_parts(shape[0], micro_batches, replicas)
-        return np.asarray(x)[: shape[0] // count]
-
-    return map_leaves(part, batch)
-
-
 def step_block(
     loss: Loss,
     optimizer: Optimizer,
@@ -293,7 +254,7 @@ def step_block(
         collective=collective,
     )  # fmt: skip
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    state, part = initial_state(params, optimizer, model_state), _part(batch, micro_batches, replicas)
+    state, part = initial_state(params, optimizer, model_state), part_of(batch, micro_batches, replicas)
     return by_shards(as_it_runs(trace(step, state, part, *numbers, carry=True)), replicas)
 
 

@@ -8,11 +8,11 @@ from ipu_core.study.models.made import Made
 from ipu_core.study.models.named import Own, is_own
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
+from ipu_core.train.arguments import chip_of
 from ipu_core.train.data import dataset as data
 from ipu_core.train.data import text
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
-from ipu_core.train.options import chip_of
 
 CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
 MADE: Mapping[str, Any] = {"gcn": communities, "gin": molecules, "braggnn": bragg, "uno": uno}

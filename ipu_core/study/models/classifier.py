@@ -11,8 +11,8 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.placement.orders import OrderRule
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
+from ipu_core.train.arguments import chip_of
 from ipu_core.train.data import dataset as data
-from ipu_core.train.options import chip_of
 from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
 from lowprec import Key

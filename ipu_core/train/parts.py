@@ -1,0 +1,50 @@
+"""The parts of a batch that replicas and their micro-batches have: equal runs of its first axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.pytree import map_leaves
+from ipu_core.train.arguments import check_integer
+
+
+def check_parts(rows: int, micro_batches: int, replicas: int) -> None:
+    """Refuses rows that replicas and their micro-batches cannot share equally.
+
+    Raises:
+        ValueError: with how many there are of each.
+    """
+    # Parts of unequal size would weigh their rows unequally in the mean of gradients.
+    if rows % (micro_batches * replicas):
+        raise ValueError(f"{rows} rows cannot be cut into {_parts(micro_batches, replicas, 'equal ')}")
+
+
+def _parts(micro_batches: int, replicas: int, equal: str = "") -> str:
+    """The parts of a batch in words."""
+    each = f"{micro_batches} {equal}micro-batches"
+    if replicas == 1:
+        return each
+    return f"{replicas} {equal}replicas" + (f" of {each}" if micro_batches > 1 else "")
+
+
+def part_of(batch: Any, micro_batches: int, replicas: int) -> Any:
+    """The first of the equal parts of a batch, one for each micro-batch of each replica, cut along its first axis.
+
+    Raises:
+        ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
+    """
+    check_integer("micro_batches", micro_batches, least=1)
+    if (count := micro_batches * check_integer("replicas", replicas, least=1)) == 1:
+        return batch
+    parts = _parts(micro_batches, replicas)
+
+    def part(x: Any) -> Any:
+        shape = np.shape(x)
+        if not shape:
+            raise ValueError(f"a number without axes cannot be cut into {parts}")
+        check_parts(shape[0], micro_batches, replicas)
+        return np.asarray(x)[: shape[0] // count]
+
+    return map_leaves(part, batch)
