@@ -42,7 +42,7 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """execute, copy, stream, remote or sync."""
+        """execute, copy, stream, remote, links or sync."""
         return self.account.kind
 
     @property

@@ -29,7 +29,7 @@ class StepAccount:
     """One superstep. Arrays are by tile.
 
     Attributes:
-        name, kind: what it is; kind is execute, copy, stream, remote or sync.
+        name, kind: what it is; kind is execute, copy, stream, remote, links or sync.
         compute: cycles each tile computes.
         gather, scatter: traffic before and after.
         exchange_cycles, sync_cycles: cycles of both phases together.
