@@ -102,8 +102,9 @@ class CollectiveCost:
 
 
 def all_reduce(
-    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None
-) -> CollectiveCost:
+    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None,
+    members: int | None = None,
+) -> CollectiveCost:  # fmt: skip
     """Everybody has the sum of all vectors of `size` bytes.
 
     By a ring 2(n - 1) messages of size/n; by a ring pair as many each way, each half as large; by a tree 2 ceil(log2 n)
@@ -116,49 +117,55 @@ def all_reduce(
         chips: members; None: all chips.
         stride: chips from one member to the next, such as the stages of a pipeline.
         algorithm: one of ALGORITHMS; None: "ring_pair", or "two_level" where the group stands in several racks.
+        members: of two levels, chips of an inner ring; None: those in a rack.
 
     Raises:
-        ValueError: an algorithm that there is not, more members than there are chips.
+        ValueError: an algorithm that there is not, more members than there are chips, inner rings that do not divide
+            them.
         UnsupportedByTarget: chips without links.
     """
-    return _made("all_reduce", system, size, chips, stride, algorithm)
+    return _made("all_reduce", system, size, chips, stride, algorithm, members)
 
 
 def reduce_scatter(
-    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None
-) -> CollectiveCost:
+    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None,
+    members: int | None = None,
+) -> CollectiveCost:  # fmt: skip
     """Everybody has one part of the sum of all vectors of `size` bytes: arguments and errors as `all_reduce`.
 
     By a ring n - 1 messages of size/n; a tree leaves nobody a part and is refused (ValueError).
     """
-    return _made("reduce_scatter", system, size, chips, stride, algorithm)
+    return _made("reduce_scatter", system, size, chips, stride, algorithm, members)
 
 
 def all_gather(
-    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None
-) -> CollectiveCost:
+    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None,
+    members: int | None = None,
+) -> CollectiveCost:  # fmt: skip
     """Everybody has all parts, `size` bytes together: arguments, errors and messages as of `reduce_scatter`."""
-    return _made("all_gather", system, size, chips, stride, algorithm)
+    return _made("all_gather", system, size, chips, stride, algorithm, members)
 
 
 def broadcast(
-    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None
-) -> CollectiveCost:
+    system: System, size: int, chips: int | None = None, *, stride: int = 1, algorithm: str | None = None,
+    members: int | None = None,
+) -> CollectiveCost:  # fmt: skip
     """Everybody has what one had, `size` bytes: arguments and errors as `all_reduce`.
 
     By a ring n parts follow each other from neighbour to neighbour, 2(n - 1) messages of size/n until the last has the
     last; by a tree ceil(log2 n) messages of the whole; on two levels a tree across racks, then a ring in each.
     """
-    return _made("broadcast", system, size, chips, stride, algorithm)
+    return _made("broadcast", system, size, chips, stride, algorithm, members)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Members of a collective: how many, how far apart, how they stand in racks."""
+    """Members of a collective: how many, how far apart, how they stand in racks; and those of an inner ring."""
 
     system: System
     chips: int
     stride: int
+    members: int | None = None
 
     @property
     def racks(self) -> int:
@@ -178,8 +185,9 @@ class _Group:
 
 
 def _made(
-    kind: str, system: System, size: int, chips: int | None, stride: int, algorithm: str | None
-) -> CollectiveCost:
+    kind: str, system: System, size: int, chips: int | None, stride: int, algorithm: str | None,
+    members: int | None,
+) -> CollectiveCost:  # fmt: skip
     expect(System, system=system)
     count = system.chips if chips is None else integer("chips", chips, 1)
     integer("size", size, 0), integer("stride", stride, 1)
@@ -187,8 +195,10 @@ def _made(
         raise ValueError(
             f"{count:,} chips, each {stride} from the next, are more than {system.name}'s {system.chips:,}"
         )
-    group = _Group(system, count, stride)
+    group = _Group(system, count, stride, members)
     racks = group.racks
+    if members is not None and (integer("members", members, 1) > count or count % members):
+        raise ValueError(f"inner rings of {members} do not divide {count} chips")
     chosen = algorithm if algorithm is not None else "two_level" if racks > 1 else "ring_pair"
     if not isinstance(chosen, str) or chosen not in ALGORITHMS:
         raise ValueError(f"there is no algorithm {shown(chosen)}; there are {', '.join(ALGORITHMS)}")
@@ -234,20 +244,21 @@ def _tree(kind: str, group: _Group, size: float, _: str) -> tuple[Phase, ...]:
 
 
 def _two_levels(kind: str, group: _Group, size: float, _: str) -> tuple[Phase, ...]:
-    racks, inside = group.racks, group.chips // group.racks
-    near, far = "in the rack", "across racks"
+    inside = group.members or group.chips // group.racks
+    outside, in_rack = group.chips // inside, group.chips // group.racks
+    # Inner rings that no rack holds whole take gateways too, and outer ones that stay within one take none.
+    near, far = in_rack % inside != 0, group.racks > 1
+    inner, outer = "across racks" if near else "in the rack", "across racks" if far else "in the rack, over groups"
+    across = _Group(group.system, outside, group.stride * inside)
     if kind == "broadcast":
-        whole = _Group(group.system, racks, group.stride * inside)
         tree = tuple(
-            Phase(f"broadcast {far}", 1, size, group.rate(True), whole.latency(racks, True), 1, True)
-            for _ in range((racks - 1).bit_length())
+            Phase(f"broadcast {outer}", 1, size, group.rate(far), across.latency(outside, far), 1, far)
+            for _ in range((outside - 1).bit_length())
         )
-        return (*tree, *_some(_round(kind, group, size, inside, False, near)))
-    shard = size / inside
-    across = _Group(group.system, racks, group.stride * inside)
-    middle = _round(kind, across, shard, racks, True, far)
-    scatter = _round("reduce_scatter", group, size, inside, False, near)
-    gather = _round("all_gather", group, size, inside, False, near)
+        return (*tree, *_some(_round(kind, group, size, inside, near, inner)))
+    middle = _round(kind, across, size / inside, outside, far, outer)
+    scatter = _round("reduce_scatter", group, size, inside, near, inner)
+    gather = _round("all_gather", group, size, inside, near, inner)
     steps = {
         "all_reduce": (scatter, middle, gather), "reduce_scatter": (scatter, middle), "all_gather": (middle, gather),
     }  # fmt: skip

@@ -122,6 +122,11 @@ class _Side:
 
 def _check_models(a: _Side, b: _Side) -> None:
     # The loss may be scaled, and the optimizer have another rate: the forward passes are the model.
+    counts = [side.loop.training.replicas for side in (a, b)]
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"the loops are of {counts[0]} and {counts[1]} replicas, whose programs have other parts of a batch"
+        )
     models = [
         [(e.op, e.output.type.shape) for e in equations_of(side.loop.ideal) if e.role == "forward" and e.region is None]
         for side in (a, b)

@@ -33,10 +33,13 @@ def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: T
     none = np.zeros(target.tiles, np.int64)
     sent, received, added = none.copy(), none.copy(), none.copy()
     chunks, seconds = none.copy(), 0.0
-    for kind, some in _by_cost(each).items():
+    for kind, some in _by_cost([one for one in each if not one.by_host]).items():
         size = sum(_whole(one).size * _wire_bytes(one) for one in some)
-        algorithm = some[0].collective.algorithm if some[0].collective is not None else None
-        over = COSTS[kind](system, size, replicas, algorithm=algorithm)
+        how = some[0].collective
+        over = COSTS[kind](
+            system, size, replicas, algorithm=None if how is None else how.algorithm,
+            members=None if how is None else how.group,
+        )  # fmt: skip
         seconds += over.seconds
         # Each byte leaves a tile, and arrives at one, as often as the links carry it.
         share = (over.link_bytes + over.gateway_bytes) / size if size else 0.0

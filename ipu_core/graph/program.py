@@ -146,6 +146,7 @@ class CrossReplica:
         system: whose links; None: a system of so many chips like the graph's.
         operation: folded into the key for random bits, as that of vertices (see `Codelet`).
         name: for profiles.
+        by_host: whether the host makes it of what all send it anyway, such as a loss: then no link is used.
     """
 
     source: Tensor
@@ -156,9 +157,11 @@ class CrossReplica:
     system: System | None = None
     operation: int = 0
     name: str = ""
+    by_host: bool = False
 
     def __post_init__(self) -> None:
         expect(Tensor, source=self.source, destination=self.destination)
+        expect(bool, by_host=self.by_host)
         integer("CrossReplica: replicas", self.replicas, 1)
         if self.kind not in CROSSINGS:
             raise ValueError(f"CrossReplica: kind is one of {', '.join(CROSSINGS)}, not {shown(self.kind)}")

@@ -263,6 +263,8 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
             raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
         return spec.target, spec
     chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+    if system is not None and spec in (None, Target()):  # none was named
+        chip = system.target
     if system is not None and system.target != chip:
         raise ValueError(
             f"the chips of the system {system.name} are not the target, {chip.name}: target=System(...) says both"

@@ -394,6 +394,8 @@ def options_of(
         )
     if execution.sharded and training.replicas == 1:
         raise ValueError("sharded= is for the state of several replicas: replicas=2 or more")
+    if execution.sharded and training.collective is not None and training.collective.algorithm == "tree":
+        raise ValueError("sharded: a tree leaves no replica a shard of the sum; collective= is by ring or two_level")
     system = execution.system
     if system is not None and system.chips != training.replicas:
         raise ValueError(

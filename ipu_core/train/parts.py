@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.pytree import map_leaves
+from ipu_core.ir.pytree import flatten, map_leaves
 from ipu_core.train.arguments import check_integer
 
 
@@ -39,6 +39,14 @@ def part_of(batch: Any, micro_batches: int, replicas: int) -> Any:
     if (count := micro_batches * check_integer("replicas", replicas, least=1)) == 1:
         return batch
     parts = _parts(micro_batches, replicas)
+
+    rows = {len(x) for x in map(np.asarray, flatten(batch)[0]) if x.ndim}
+    if len(rows) > 1:
+        # Cut into as many parts each, arrays of other lengths would be shared out too, row by row.
+        raise ValueError(
+            f"arrays of {' and '.join(map(str, sorted(rows)))} rows cannot be cut into {parts}: what all parts read "
+            "whole is no part of a batch"
+        )
 
     def part(x: Any) -> Any:
         shape = np.shape(x)

@@ -169,7 +169,7 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
             continue
         if name in ("loss scale", "control", "constants") and name not in given:
             continue  # which older files do not say
-        other = str(given.get(name))
+        other = str(given.get(name, "1" if name == "replicas" else None))
         if name == "precision":
             # The words of a precision are its name and what it does. A name decides no bit, so it may be another.
             (called, _, does), (calls, _, do) = other.partition(":"), mine.partition(":")

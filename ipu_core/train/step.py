@@ -23,6 +23,7 @@ from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_check
 from ipu_core.ir.passes.guard import UNSCALE, guarded
 from ipu_core.ir.passes.recompute import recompute as recomputed
 from ipu_core.ir.passes.schedule import as_it_runs
+from ipu_core.ir.passes.sharded import sharded
 from ipu_core.ir.passes.shards import by_shards
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.retype import cast
@@ -308,6 +309,7 @@ def planned_step(
         check_hardware_random(block)
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
+    sharded(block, execution.sharded)  # refuses names that nothing has, on the direct engine too
     if execution.engine == "tiles" and not allow_out_of_memory:
         check_room(block, target)
     # By the Training's rule, not the target's, so that another chip runs the same orders to the same bits.

@@ -78,7 +78,7 @@ def _collective(lowering: Lowering, equation: Equation) -> None:
     lowering.programs.append(
         CrossReplica(
             lowering.tensors[equation.operands[0]], lowering.result(equation), int(equation.params["replicas"]), kind,
-            how, lowering.system, equation.keyed, equation.name,
+            how, lowering.system, equation.keyed, equation.name, equation.family == "loss",
         )
     )  # fmt: skip
 

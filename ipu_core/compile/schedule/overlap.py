@@ -99,7 +99,9 @@ def accessed(program: p.Program) -> set[Variable]:
                 found |= {operand.variable for group in compute_set.groups for operand in group.operands.values()}
             case p.Copies(copies):
                 pending += copies
-            case p.Copy(source, destination):
+            case p.CrossReplicas(each):
+                pending += each
+            case p.Copy(source, destination) | p.CrossReplica(source, destination):
                 found |= {source.variable, destination.variable}
             case p.StreamCopy(_, tensor) | p.WriteUndef(tensor):
                 found.add(tensor.variable)

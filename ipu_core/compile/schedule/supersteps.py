@@ -93,7 +93,9 @@ def _kind(equation: Equation) -> Hashable:
     """What equations that run at once have in common; None: it runs alone."""
     if equation.op in ELEMENTWISE:
         return equation.op
-    if equation.op in COLLECTIVES:  # one message has a part of each
+    if (
+        equation.op in COLLECTIVES and equation.family != "loss"
+    ):  # one message has a part of each; losses go to the host
         how = equation.params.get("collective")
         return "links", "ring" if how is None else how.algorithm
     one = equation.op, tuple(var.type.shape for var in equation.operands), equation.params

@@ -73,6 +73,11 @@ def blame(
             than steps.
         TypeError: no loop.
     """
+    if loop.training.replicas > 1:
+        raise ValueError(
+            f"blame looks at the equations of one program, and the loop has {loop.training.replicas} replicas of it: "
+            "give one with replicas=1, whose batch is whole"
+        )
     if not is_real(budget) or not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
     check_tolerance(tolerance)

@@ -224,3 +224,20 @@ def test_what_is_refused() -> None:
         all_reduce(System("c600", chips=2), SIZE)
     with pytest.raises(ValueError, match="size must be"):
         all_reduce(BIG, -1)
+
+
+def test_two_levels_have_the_rings_that_are_said() -> None:
+    # 16 chips of one rack in groups of 4: rings of 4 with the whole, one of 4 groups with a quarter, rings of 4 again.
+    cost = all_reduce(BIG, SIZE, 16, algorithm="two_level", members=4)
+    wait, quarter = latency(4, False), SIZE / 4
+    inner = 3 * (wait + quarter / LINK)
+    outer = 6 * (latency(16, False) + quarter / 4 / LINK)
+    assert cost.seconds == pytest.approx(2 * inner + outer)
+    assert cost.gateway_bytes == 0
+    # Over racks the outer rings take gateways, and inner ones of a rack are what is usual there.
+    usual, said = (all_reduce(BIG, SIZE, 256, algorithm="two_level", members=each) for each in (None, 64))
+    assert said == usual
+    smaller = all_reduce(BIG, SIZE, 256, algorithm="two_level", members=16)
+    assert smaller.gateway_bytes > usual.gateway_bytes > 0
+    with pytest.raises(ValueError, match="inner rings of 3 do not divide 16 chips"):
+        all_reduce(BIG, SIZE, 16, algorithm="two_level", members=3)

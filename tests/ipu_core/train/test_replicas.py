@@ -29,6 +29,8 @@ from ipu_core import (
     Training,
     TrainLoop,
     Unvalidated,
+    blame,
+    diverge,
     nn,
 )
 from ipu_core.ir.block import Array, Block, Equation, Var
@@ -302,6 +304,10 @@ def test_a_checkpoint_goes_on_with_as_many_replicas_alone(tmp_path: Path) -> Non
         (ValueError, "bow-pod16 has 16 chips for 4 replicas", {"target": System("bow-pod16"), "replicas": 4}),
         (ValueError, "are not the target, gc200", {"target": "gc200", "system": System("bow-pod16"), "replicas": 16}),
         (TypeError, "system must be a System", {"system": "bow-pod16"}),
+        (ValueError, "no part of the state that can be in shards is called 'optimzer",
+         {"replicas": 2, "sharded": "optimzer.*", "engine": "direct"}),
+        (ValueError, "a tree leaves no replica a shard",
+         {"replicas": 2, "sharded": "params.*", "collective": Collective("tree")}),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
@@ -309,6 +315,48 @@ def test_refusals(error: type[Exception], message: str, options: dict[str, Any])
     given_options: dict[str, Any] = {"optimizer": Sgd(0.1), "precision": "fp32.32", **options}
     with pytest.raises(error, match=message):
         TrainLoop(loss, params(), batches(16, 0), **given_options)
+
+
+def test_arrays_of_other_lengths_are_not_shared_out() -> None:
+    # A table of as many entries as there are replicas would go to them one by one.
+    table = np.arange(4, dtype=np.float32)
+    given_loss = lambda p, b: nn.mean(b[0] @ p["w"]) * b[1].sum()  # noqa: E731
+    for options in ({"replicas": 4}, {"micro_batches": 4}):
+        with pytest.raises(ValueError, match=r"arrays of 4 and 16 rows cannot be cut into 4 .*: what all parts read"):
+            TrainLoop(
+                given_loss, params(), (batches(16, 0)[0], table), optimizer=Sgd(0.1), precision="fp32.32", **options
+            )
+
+
+def test_transfers_pass_beside_the_update_of_replicas() -> None:
+    kept: dict[str, Any] = dict(optimizer=Adam(0.01), precision="fp32.32", replicas=4, target="m2000")
+    over = TrainLoop(loss, params(), batches(16, 0), streamed="optimizer.*", overlap=True, **kept)
+    plain = TrainLoop(loss, params(), batches(16, 0), **kept)
+    assert over.train(batches(16, 0)) == plain.train(batches(16, 0))
+
+
+def test_a_system_alone_says_its_chips() -> None:
+    made = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Sgd(0.1), precision="fp32.32", replicas=4, system=System("bow-2000")
+    )
+    assert made.target.name == "bow"
+
+
+def test_blame_and_diverge_say_what_they_take() -> None:
+    kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp16.16/nearest", engine="direct")
+    four, two = (TrainLoop(loss, params(), batches(16, 0), replicas=count, **kept) for count in (4, 2))
+    with pytest.raises(ValueError, match="the loop has 4 replicas of it: give one with replicas=1"):
+        blame(four, [batches(16, i) for i in range(8)], 8)
+    with pytest.raises(ValueError, match="of 4 and 2 replicas"):
+        diverge(four, two, [batches(16, 0)])
+
+
+def test_the_host_adds_the_losses_up() -> None:
+    loop = TrainLoop(loss, params(), batches(64, 0), optimizer=Sgd(0.1), precision="fp32.32", replicas=16,
+                     target="bow-pod16")  # fmt: skip
+    assert loop.profile is not None
+    (own,) = [step for step in loop.profile.steps if step.name.startswith("forward.all_reduce")]
+    assert own.cycles == loop.target.sync_cycles
 
 
 def test_a_number_that_no_machine_has_is_said() -> None:
