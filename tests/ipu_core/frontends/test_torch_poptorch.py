@@ -460,7 +460,7 @@ def test_blocks_lie_on_the_one_chip() -> None:
         (lambda: poptorch.Options().setExecutionStrategy, "there are no pipelines"),
         (lambda: poptorch.Options().anchorTensor, "TrainLoop"),
         (lambda: poptorch.Options().TensorLocations.numIOTiles, "all tiles compute"),
-        (lambda: poptorch.TensorLocationSettings().useReplicatedTensorSharding, "there are no replicas"),
+        (lambda: poptorch.TensorLocationSettings().useReplicatedTensorSharding, "runs on one chip"),
         (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).compileAndExport, r"TrainLoop\.save keeps"),
     ],
 )
