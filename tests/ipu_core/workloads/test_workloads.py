@@ -242,7 +242,8 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="wavenet is not trained: recomputation is for gradients"):
         workloads.account(workloads.wavenet(), recompute="layers")
     with pytest.raises(ValueError, match="wavenet is not trained: update_overhead is of updates"):
-        workloads.account(workloads.wavenet(), update_overhead=0.0)
+        workloads.account(workloads.wavenet(), update_overhead=0.1)
+    assert workloads.account(workloads.wavenet(), update_overhead=0.0).update_overhead == 0
     with pytest.raises(UnsupportedByTarget, match="c600 has no links, and gpt2 is a pipeline of 4 chips"):
         workloads.account(workloads.gpt2(), target="c600")
     for make in (workloads.wavenet, workloads.lstm_deepbench, workloads.bert_base, workloads.gpt2, workloads.resnet50):
