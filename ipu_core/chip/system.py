@@ -117,6 +117,11 @@ class System:
         object.__setattr__(self, "target", replace(chip, **of_target) if of_target else chip)
         for field in own:
             object.__setattr__(self, field, _checked(field, given[field]))
+        if 0 < self.target.link_bandwidth < (ring := self.links_of_ring * self.link_rate):
+            raise ValueError(
+                f"{self.links_of_ring} links of {self.link_rate:g} bytes a second to a neighbour are {ring:g}, more "
+                f"than all of a chip's together: link_bandwidth={self.target.link_bandwidth:g}"
+            )
         if self.chips > self.rack and not self.gateway_bandwidth:
             raise ValueError(
                 f"{self.chips:,} chips are more than a rack of {self.rack:,}, and there are no gateways to others: "

@@ -34,7 +34,7 @@ def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: T
     sent, received, added = none.copy(), none.copy(), none.copy()
     chunks, seconds = none.copy(), 0.0
     for kind, some in _by_cost([one for one in each if not one.by_host]).items():
-        size = sum(_whole(one).size * _wire_bytes(one) for one in some)
+        size = ceil(sum(_whole(one).size * _wire_bytes(one) for one in some))
         how = some[0].collective
         over = COSTS[kind](
             system, size, replicas, algorithm=None if how is None else how.algorithm,
@@ -47,10 +47,10 @@ def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: T
             here = _elements(_whole(one), target)
             moved = np.ceil(here * _wire_bytes(one) * share).astype(np.int64)
             sent, received = sent + moved, received + moved
-            chunks += ceil_div(here * _wire_bytes(one), replicas)
+            chunks += np.ceil(here * _wire_bytes(one) / replicas).astype(np.int64)
             if one.kind in SUMMING:
                 count = ceil_div(here * (replicas - 1), replicas)
-                cycles = cost.elementwise(target, "add", count, max(one.source.dtype.itemsize, _wire_bytes(one)))
+                cycles = cost.elementwise(target, "add", count, max(one.source.dtype.itemsize, ceil(_wire_bytes(one))))
                 added += np.where(count > 0, cycles, 0)
     traffic = Traffic(received, sent, none)
     writes = [one.destination for one in each]
@@ -76,8 +76,9 @@ def _whole(one: CrossReplica) -> Tensor:
     return one.destination if one.kind == "all_gather" else one.source
 
 
-def _wire_bytes(one: CrossReplica) -> int:
-    return one.source.dtype.itemsize if one.collective is None else ceil_div(one.collective.wire.bits, 8)
+def _wire_bytes(one: CrossReplica) -> float:
+    """Of an element: of narrow formats several share a byte."""
+    return one.source.dtype.itemsize if one.collective is None else one.collective.wire.bits / 8
 
 
 def _elements(tensor: Tensor, target: Target) -> Ints:

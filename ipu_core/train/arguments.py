@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
 from ipu_core.chip.system import SYSTEMS, System
-from ipu_core.chip.target import Target
+from ipu_core.chip.target import CHIPS, Target
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.block import check_stash as check_format
 from ipu_core.ir.precision.retype import cast
@@ -262,6 +262,10 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
         if system is not None and system != spec:
             raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
         return spec.target, spec
+    if isinstance(spec, str) and spec not in CHIPS:
+        raise ValueError(
+            f"unknown target {spec!r}; valid targets are {', '.join(CHIPS)}, of replicas {', '.join(SYSTEMS)}"
+        )
     chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
     if system is not None and spec in (None, Target()):  # none was named
         chip = system.target

@@ -175,6 +175,10 @@ class Training(Arithmetic):
             if self.collective is not None:
                 raise ValueError("collective= would do nothing: one replica has nothing to add up; replicas=2 has")
             return
+        if self.collective is not None and self.collective.wire.nan == "none":
+            raise ValueError(
+                f"collective: {self.collective.wire.name} has no NaN, by which others hear of a gradient that is none"
+            )
         if self.draws_on_tiles:
             raise ValueError(
                 "random='hardware' runs every vertex of one chip, and replicas run on whole arrays: random='philox'"
@@ -395,7 +399,9 @@ def options_of(
     if execution.sharded and training.replicas == 1:
         raise ValueError("sharded= is for the state of several replicas: replicas=2 or more")
     if execution.sharded and training.collective is not None and training.collective.algorithm == "tree":
-        raise ValueError("sharded: a tree leaves no replica a shard of the sum; collective= is by ring or two_level")
+        raise ValueError(
+            "sharded: a tree leaves no replica a shard of the sum; collective= is by ring, ring_pair or two_level"
+        )
     system = execution.system
     if system is not None and system.chips != training.replicas:
         raise ValueError(

@@ -131,10 +131,11 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
         key: Of the run, from which tiles' generators start.
     """
     training = planned.training
+    added_up = "none of its own" if training.collective is None else training.collective.words()
     random, scale = read_random(training.random, key), training.loss_scale
     return {
         "precision": training.precision.words(),
-        **({} if training.replicas == 1 else {"replicas": str(training.replicas)}),
+        **({} if training.replicas == 1 else {"replicas": str(training.replicas), "collective": added_up}),
         "traced step": planned.digest,
         "constants": planned.constants,
         **({} if random is None else {"random": repr(random)}),

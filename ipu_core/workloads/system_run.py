@@ -181,7 +181,7 @@ def _check(system: System, replicas: int, stages: int, schedule: str, collective
     if replicas * stages > 1 and not system.neighbour_bandwidth:
         words = f"the chips of {system.name} ({system.target.name}) have no links"
         raise UnsupportedByTarget(f"{words}: one chip, or another system")
-    all_reduce(system, 0, replicas, stride=stages, algorithm=_algorithm(collective))
+    all_reduce(system, 0, replicas, stride=stages, algorithm=_algorithm(collective), members=_members(collective))
 
 
 def profile_of(
@@ -215,7 +215,9 @@ def profile_of(
         replicas=replicas,
         schedule=Schedule(schedule, (forward,) * stages, (backward,) * stages, count),
         samples=work.samples,
-        collective=all_reduce(system, size, replicas, stride=stages, algorithm=_algorithm(collective)),
+        collective=all_reduce(
+            system, size, replicas, stride=stages, algorithm=_algorithm(collective), members=_members(collective)
+        ),
         update_seconds=chip.seconds(made.cycles_of_update),
         link_bytes=made.link_bytes,
         host_bytes=round(moved * share),
@@ -223,6 +225,10 @@ def profile_of(
         update_overhead=made.update_overhead,
         update_overhead_from=made.overhead_words if overhead_from is None else overhead_from,
     )
+
+
+def _members(collective: Collective | str | None) -> int | None:
+    return collective.group if isinstance(collective, Collective) else None
 
 
 def _algorithm(collective: Collective | str | None) -> str | None:

@@ -184,7 +184,7 @@ def _wires(block: Block) -> dict[Var, FloatFormat]:
 
 def _checked(block: Block) -> dict[Var, str]:
     """What is to be looked at, with its name."""
-    made = {equation.output: equation for equation in equations_of(block)}
+    made, replicas = {equation.output: equation for equation in equations_of(block)}, replicas_of(block)
 
     def origin(var: Var) -> Var:
         """What moves show, and casts whose scale leaves nothing but the largest to saturate."""
@@ -197,7 +197,11 @@ def _checked(block: Block) -> dict[Var, str]:
     found: dict[Var, str] = {}
     for equation in equations_of(block):
         if equation.family == "gradient_sum" or (equation.op in SUMS and equation.role in BACKWARD):
-            for var in (*map(origin, equation.operands), equation.output):
+            looked = (*map(origin, equation.operands), equation.output)
+            if replicas > 1 and equation.op in ("multiply", "all_reduce"):
+                # The share that a replica adds is a number where its gradient is one, which is looked at.
+                looked = looked[:1] if equation.op == "multiply" else looked[-1:]
+            for var in looked:
                 maker = made.get(var)
                 if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
                     found[var] = maker.name
