@@ -137,7 +137,10 @@ def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: 
         out: Array | None = None,
     ) -> Array:
         given = updates, indices, rows, key, place.row, place.column, place.batch
-        result: Array = chosen(updates)(*given, out, thread_count())
+        try:
+            result: Array = chosen(updates)(*given, out, thread_count())
+        except IndexError as error:  # the loops see the indices first
+            raise IndexError(f"scatter_add: {error}") from None
         return result
 
     return call

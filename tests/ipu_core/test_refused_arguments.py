@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no compute sets": (lambda: Parts().graph.join([]), ValueError, "join needs a compute set at least"),
     "an entry that is not there": (
         lambda: (p := Parts()).engine().read_remote(p.buffer, 2), IndexError, r"has the entries 0\.\.1, not 2"),
-    "the profile of no program": (lambda: Parts().engine().profile(99), IndexError, r"programs 0\.\.13, not 99"),
+    "the profile of no program": (lambda: Parts().engine().profile(99), IndexError, r"programs 0\.\.15, not 99"),
     "yes for accumulations": (
         lambda: ipu_core.plan(block_of("product"), FEW, True), TypeError,  # type: ignore[arg-type]
         "accumulations must be a dict from equation numbers to Accumulations, not True"),

@@ -70,18 +70,19 @@ def blame(
 
     Raises:
         ValueError: no steps, or a budget in which nothing can be tried; a tolerance that is no share; fewer batches
-            than steps.
+            than steps; a loop of several replicas.
         TypeError: no loop.
     """
+    if not is_real(budget) or not budget >= LEAST_BUDGET:
+        raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
+    check_tolerance(tolerance)
+    given = taken(loop, batches, steps)
     if loop.training.replicas > 1:
         raise ValueError(
             f"blame looks at the equations of one program, and the loop has {loop.training.replicas} replicas of it: "
             "give one with replicas=1, whose batch is whole"
         )
-    if not is_real(budget) or not budget >= LEAST_BUDGET:
-        raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
-    check_tolerance(tolerance)
-    search = Search(Trials(loop, taken(loop, batches, steps), budget), tolerance)
+    search = Search(Trials(loop, given, budget), tolerance)
     return replace(search.found(), spent=search.trials.spent.of(steps))
 
 

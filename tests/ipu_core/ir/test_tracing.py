@@ -180,7 +180,7 @@ REFUSALS = {
     r"must give arrays or numbers, not str": (TypeError, lambda x: "no"),
     r"neither floats nor integers": (TypeError, lambda x: x + np.array(["a"])),
     r"exp: its parameters are none; given were base": (ValueError, lambda x: apply("exp", x, base=2)),
-    r"reduce_sum: its parameters are axis, keepdims; given were axis": (
+    r"reduce_sum: its parameters are axis, keepdims, shards; given were axis": (
         ValueError, lambda x: apply("reduce_sum", x, axis=(0,))),
     r"unknown operation 'cosh'; there are absolute, add": (ValueError, lambda x: apply("cosh", x)),
     r"no len": (TypeError, lambda x: len(x.sum())),
