@@ -113,6 +113,10 @@ class System:
         expect(Target, target=chip)
         of_target = {key: value for key, value in changes.items() if key in of_chip}
         given = {**figures, **{key: value for key, value in changes.items() if key in own}}
+        if called in CHIPS and "machine" not in changes:
+            # As such chips are sold: their gateways are shared, whoever names the chips alone.
+            most = _CARD["machine"] if called == "gc2" else _COMMON["machine"]
+            given["machine"] = min(most, integer("chips", given["chips"], 1))
         object.__setattr__(self, "name", called)
         object.__setattr__(self, "target", replace(chip, **of_target) if of_target else chip)
         for field in own:

@@ -7,11 +7,10 @@ import numpy as np
 
 from ipu_core.chip import cost
 from ipu_core.chip.collectives import all_gather, all_reduce, broadcast, reduce_scatter
-from ipu_core.chip.integers import Ints
 from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
-from ipu_core.engine.steps import StepAccount, is_all, runs
+from ipu_core.engine.steps import StepAccount, elements, is_all, runs
 from ipu_core.graph.phases import several
 from ipu_core.graph.program import SUMMING, CrossReplica
 from ipu_core.graph.tensor import Tensor
@@ -44,7 +43,7 @@ def account_across(names: Sequence[str], each: Sequence[CrossReplica], target: T
         # Each byte leaves a tile, and arrives at one, as often as the links carry it.
         share = (over.link_bytes + over.gateway_bytes) / size if size else 0.0
         for one in some:
-            here = _elements(_whole(one), target)
+            here = elements(_whole(one), target)
             moved = np.ceil(here * _wire_bytes(one) * share).astype(np.int64)
             sent, received = sent + moved, received + moved
             chunks += np.ceil(here * _wire_bytes(one) / replicas).astype(np.int64)
@@ -79,9 +78,3 @@ def _whole(one: CrossReplica) -> Tensor:
 def _wire_bytes(one: CrossReplica) -> float:
     """Of an element: of narrow formats several share a byte."""
     return one.source.dtype.itemsize if one.collective is None else one.collective.wire.bits / 8
-
-
-def _elements(tensor: Tensor, target: Target) -> Ints:
-    """Elements of a tensor by tile."""
-    pieces = tensor.variable.mapping.cut(*runs(tensor))
-    return np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)

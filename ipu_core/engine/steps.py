@@ -139,8 +139,7 @@ def account_copies(name: str, copies: Sequence[Copy], moves: Sequence[Moved], ta
 
 def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
     """The account of a transfer with the host or streaming memory: the slower of that link and the tiles' own rate."""
-    pieces = tensor.variable.mapping.cut(*runs(tensor))
-    by_tile = np.bincount(pieces.tiles, pieces.lengths * tensor.dtype.itemsize, target.tiles).astype(np.int64)
+    by_tile = elements(tensor, target) * tensor.dtype.itemsize
     none = np.zeros(target.tiles, np.int64)
     traffic = Traffic(by_tile, none, none) if into else Traffic(none, by_tile, none)
     # All tiles share the link, each has its own port to the exchange: whichever takes longer.
@@ -211,6 +210,12 @@ def _scratch(vertices: Vertices, target: Target) -> Ints:
         each = _by_vertex(group, "scratch", codelet.scratch(target))
         np.add.at(total, group.tiles.ravel(), each)
     return total
+
+
+def elements(tensor: Tensor, target: Target) -> Ints:
+    """Elements of a tensor by tile."""
+    pieces = tensor.variable.mapping.cut(*runs(tensor))
+    return np.bincount(pieces.tiles, pieces.lengths, target.tiles).astype(np.int64)
 
 
 def runs(tensor: Tensor) -> tuple[Ints, Ints]:

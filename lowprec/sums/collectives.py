@@ -121,7 +121,7 @@ class _Sums:
 
         def held(hop: int) -> Array:
             """What the chips at which the chunks are in a hop hold of these."""
-            at = (self._how.first + chunks + direction * hop) % chips
+            at = (self._how.first % chips + chunks + direction * hop) % chips
             if n == chips * length:
                 found: Array = x.reshape(chips, chips, length)[at, chunks]
                 return found.reshape(n)
@@ -138,7 +138,7 @@ class _Sums:
 
     def _tree(self, x: Array) -> Array:
         """The partial sum at the root."""
-        order = (self._how.first + np.arange(len(x))) % len(x)
+        order = (self._how.first % len(x) + np.arange(len(x))) % len(x)
         sums, level = x[order], 0
         while len(sums) > 1:
             level += 1

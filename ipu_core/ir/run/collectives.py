@@ -44,7 +44,7 @@ def meeting(equation: Equation, control: FloatingPointControl) -> Callable[[Arra
 
 
 @per_block
-def in_phases(block: Block) -> Block:
+def around_meetings(block: Block) -> Block:
     """The Block with all that replicas make before they meet first, then what they make together, then the rest.
 
     Raises:

@@ -153,7 +153,7 @@ def _all_reduce(call: _Call) -> Any:
         return total.astype(fmt.dtype)
     second = None if call.key is None else call.key.fold_in(SECOND_ROUNDING)
     rounding = call.control.rounding(Rounding(how.rounding.mode, how.rounding.random_bits), fmt)
-    return round_once(total.astype(np.float32), as_format(own), rounding, second)
+    return round_once(total, as_format(own), rounding, second)
 
 
 def _one_hot(call: _Call) -> Any:

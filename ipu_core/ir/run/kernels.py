@@ -326,11 +326,6 @@ def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any
     return lambda key: call(every, key, out)
 
 
-def _same(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
-    source, place = _words(operands[0]), _words(out)
-    return lambda key: np.copyto(place, source)
-
-
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
     "scaled_dot": _scaled_dot,
@@ -340,8 +335,8 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _all_reduce,
     "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
-    "all_reduce_max": _same,
-    "first_replica": _same,
+    "all_reduce_max": _reshape,
+    "first_replica": _reshape,
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,

@@ -11,7 +11,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, replicas_of, steps_of
 from ipu_core.ir.ops import COLLECTIVES
-from ipu_core.ir.run.collectives import batch_inputs, in_phases, meeting, replica_key
+from ipu_core.ir.run.collectives import around_meetings, batch_inputs, meeting, replica_key
 from ipu_core.ir.run.execute import Executable, Wrap, checked
 from ipu_core.ir.run.kernels import BoundCall
 from ipu_core.ir.run.steps import Program, StepCalls
@@ -26,11 +26,11 @@ class Replicated(Executable):
     Numbers are those of R programs that run beside each other; memory is that of one, and what they meet with.
 
     Args:
-        block: One replica's program; `in_phases` says what of it may meet where.
+        block: One replica's program; `around_meetings` says what of it may meet where.
         given, options: As of `Executable`.
 
     Raises:
-        InvalidBlock: see `in_phases`.
+        InvalidBlock: see `around_meetings`.
     """
 
     def __init__(self, block: Block, *given: Any, **options: Any) -> None:
@@ -38,7 +38,7 @@ class Replicated(Executable):
         self._shared = frozenset(batch_inputs(block))
         self._bring: list[Callable[[int], None]] = []  # a replica's number -> takes a copy of what it has
         self._whole: dict[Var, Any] = {}
-        super().__init__(in_phases(block), *given, **options)
+        super().__init__(around_meetings(block), *given, **options)
         held = dict(zip(self.block.inputs, inputs_of(self.block), strict=True))
         self._parts = [(var, self._arrays[held[var]]) for var in self.block.inputs if var in self._shared]
 

@@ -110,3 +110,10 @@ def test_the_good_computer_warns_and_reaches_what_was_announced() -> None:
 def test_what_is_refused(arguments: Any, changes: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         System(*arguments, **changes)
+
+
+def test_chips_that_are_named_alone_share_gateways_as_they_are_sold() -> None:
+    for chip, pod in (("bow", "bow-pod128"), (Target("gc200"), "pod128")):
+        assert System(chip, chips=128).gateway_share == System(pod).gateway_share
+    assert System("gc2", chips=2).machine == 2
+    assert System("bow", chips=8, machine=1).machine == 1

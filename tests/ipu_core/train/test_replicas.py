@@ -37,7 +37,7 @@ from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, flat, reads_of
 from ipu_core.ir.precision.retype import cast
 from ipu_core.ir.regions import path_key
-from ipu_core.ir.run.collectives import REPLICA, in_phases
+from ipu_core.ir.run.collectives import REPLICA, around_meetings
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import Path as Iterations
 from ipu_core.ir.run.evaluate import _Walk
@@ -146,6 +146,7 @@ def trainings(draw: st.DrawFn) -> dict[str, Any]:
     orders = st.sampled_from([
         None, Collective("tree", wire="float16"), Collective("ring_pair", 1, wire="bfloat16", rounding="stochastic"),
         Collective("ring", 2, wire="float16", accumulate="float32"), Collective(wire="float8_e5m2"),
+        Collective(wire="float64"),
         *([Collective("two_level", group=2, wire="float32")] if replicas % 2 == 0 else []),
     ])  # fmt: skip
     return {
@@ -381,7 +382,7 @@ def test_meetings_are_outside_of_loops_and_once() -> None:
     kept: dict[str, Any] = dict(optimizer=Sgd(0.1), precision="fp32.32", engine="direct")
     loop = TrainLoop(loss, params(), batches(16, 0), replicas=4, **kept)
     block = loop.block
-    places = [equation.op in MEET for equation in in_phases(block).equations]
+    places = [equation.op in MEET for equation in around_meetings(block).equations]
     first = places.index(True)
     assert all(places[first : first + sum(places)])
     # without the meeting of the loss every replica would say another one
@@ -390,7 +391,7 @@ def test_meetings_are_outside_of_loops_and_once() -> None:
     forgot = [dataclasses.replace(e, inputs=tuple(meets.operands[0] if x is meets.output else x for x in e.inputs))
               for e in rest]  # fmt: skip
     with pytest.raises(InvalidBlock, match="which every replica has of its own"):
-        in_phases(dataclasses.replace(block, equations=tuple(forgot)))
+        around_meetings(dataclasses.replace(block, equations=tuple(forgot)))
     assert len(equations_of(block)) > len(rest) > 0
 
 

@@ -132,7 +132,7 @@ def collectives(draw: st.DrawFn) -> tuple[Collective, int]:
     group = draw(st.integers(1, 4)) if algorithm == "two_level" else None
     chips = draw(st.integers(1, 4)) * group if group else draw(st.integers(1, 9))
     how = Collective(
-        algorithm, draw(st.integers(0, 10)), group, draw(st.sampled_from(FORMATS)),
+        algorithm, draw(st.sampled_from([*range(11), 2**70])), group, draw(st.sampled_from(FORMATS)),
         draw(st.sampled_from([None, *FORMATS])), draw(st.sampled_from(ROUNDINGS)),
     )  # fmt: skip
     return how, chips
