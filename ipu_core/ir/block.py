@@ -171,6 +171,7 @@ class Equation:
             one; None: none.
         waits: a value that has to be there before it though it does not read it; None: none. A copy waits for the
             gradient for which it is made, or the order would make it early and keep it.
+        of: number of the equation whose derivative it belongs to; None: of none, or of one that nobody knows any more.
         region: its body, and when that runs; None: it is one operation.
         operands: the inputs that are values, without the literals.
         name: what reports, tables, profiles and messages call it: "0.weight.grad_weight.dot.34".
@@ -192,6 +193,7 @@ class Equation:
     region: Region | None = None
     checkpoint: RecomputedPart | None = field(default=None, compare=False)
     waits: Var | None = field(default=None, compare=False)
+    of: int | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
     output: Var = field(init=False, compare=False, repr=False)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ipu_core.chip.collectives import CollectiveCost
 from ipu_core.chip.system import System
+from ipu_core.engine.profile import Profile
 from ipu_core.errors import Unvalidated
 from ipu_core.system.schedule import Schedule
 from lowprec.checks import expect, integer, number
@@ -35,6 +36,8 @@ class SystemProfile:
         host_seconds: that they take.
         update_overhead: seconds of an update that no model here explains.
         update_overhead_from: whose they are.
+        profiles: what each stage's chip does in an update, without what waits for others; nothing where one alone was
+            planned.
 
     Raises:
         ValueError: more chips than the system has; a time below 0.
@@ -51,6 +54,7 @@ class SystemProfile:
     host_seconds: float = 0.0
     update_overhead: float = 0.0
     update_overhead_from: str = "none"
+    profiles: tuple[Profile, ...] = ()
 
     def __post_init__(self) -> None:
         expect(System, system=self.system)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -21,6 +22,7 @@ from ipu_core.ir.spelling import respelled
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
 from ipu_core.placement.orders import Orders
+from ipu_core.system.schedule import SCHEDULES
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation, FloatFormat, as_format
 from lowprec import float32 as FLOAT32
@@ -240,6 +242,28 @@ def check_names(what: str, given: Any) -> tuple[str, ...]:
     if not all(names):
         raise ValueError(f"{what} must be names such as 'params.*', not ''; () is nothing")
     return tuple(sorted(set(respelled(names, what).values())))
+
+
+def check_stages(given: Any) -> int | tuple[str, ...]:
+    """How many stages, or the names of the first layer of each, in order."""
+    if isinstance(given, int | np.integer) or not isinstance(given, str | Sequence):
+        return check_integer("stages", given, least=1)
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
+    if len(names) < 2:
+        raise ValueError(f"stages are named by the first layer of each, so two names at least, not {shown(given)}")
+    return names
+
+
+def check_schedule(schedule: Any, stages: int | tuple[str, ...]) -> str:
+    """Refuses a schedule that there is not, and one that nothing would follow."""
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
+    if stages == 1 and schedule != "grouped":
+        raise ValueError(f"schedule={schedule!r} would do nothing: one stage has nothing to wait for; stages=2 has")
+    return schedule
 
 
 def chip_of(spec: Target | System | str | None) -> Target:

@@ -16,8 +16,10 @@ from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Loop
+from ipu_core.system.account import SystemProfile
 from ipu_core.train.loss_scale import Skipped
 from ipu_core.train.options import Execution, Training, foreign, named
+from ipu_core.train.pipeline import system_profile
 from ipu_core.train.step import read_random
 from ipu_core.train.stepper import Stepper
 from ipu_core.train.table import Table
@@ -85,6 +87,13 @@ class Reports:
         of such that are not skipped.
         """
         return self._stepper.profile
+
+    @property
+    def system_profile(self) -> SystemProfile | None:
+        """What an update takes on the chips of all replicas and stages: schedule, all-reduce, update and host; of one
+        chip too, which is a system of one. None on the direct engine, and where the tiles' vertices run."""
+        bill, planned = self._stepper.runner.bill, self._stepper.prepared.planned
+        return None if bill is None else system_profile(planned, bill)
 
     @property
     def watched(self) -> Record | None:

@@ -71,6 +71,8 @@ class ExecutionOptions(_Machine, total=False):
 
     system: System | None
     sharded: str | Sequence[str]
+    stages: int | str | Sequence[str]
+    schedule: str
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool

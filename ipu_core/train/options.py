@@ -33,6 +33,8 @@ from ipu_core.train.arguments import (
     check_overhead,
     check_random,
     check_recompute,
+    check_schedule,
+    check_stages,
     check_stash,
     chip_and_system,
     chip_of,
@@ -271,6 +273,12 @@ class Execution:
             Each keeps one of as many shards as there are replicas and updates that: gradients are reduced and
             scattered, weights gathered. What is streamed besides is each chip's share. A parameter whose update goes
             over more than its elements stays whole.
+        stages: Chips of a pipeline, over which the layers of a replica are cut: how many, so that the slowest is as fast
+            as can be, or the names of the first layer of each, as in rules of a precision ("blocks.0", "blocks.6"). Each
+            chip keeps the parameters that it is the first to read, and for the micro-batches under way what its
+            gradients read. A weight that two stages read arrives once an update, its gradient goes home in every
+            micro-batch. See `TrainLoop.system_profile`; `TrainLoop.profile` is the slowest chip's.
+        schedule: Who does which micro-batch when: "grouped", "interleaved", "sequential" or "1f1b".
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
@@ -311,6 +319,8 @@ class Execution:
     target: Target = Target()  # noqa: RUF009  # frozen
     system: System | None = None
     sharded: tuple[str, ...] = ()
+    stages: int | tuple[str, ...] = 1
+    schedule: str = "grouped"
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
@@ -330,6 +340,8 @@ class Execution:
             target=chip,
             system=system,
             sharded=check_names("sharded", self.sharded),
+            stages=check_stages(self.stages),
+            schedule=check_schedule(self.schedule, self.stages),
             streamed=check_names("streamed", self.streamed),
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
@@ -342,10 +354,15 @@ class Execution:
     def record(self) -> dict[str, Any]:
         """Every field as JSON values; a system and what is in shards where there is any."""
         words: dict[str, Any] = described(self)
-        for name in ("system", "sharded"):
-            if not getattr(self, name):
+        for name, usual in (("system", None), ("sharded", ()), ("stages", 1), ("schedule", "grouped")):
+            if getattr(self, name) == usual:
                 del words[name]  # as it was recorded before there were any
         return words
+
+    @property
+    def chips(self) -> int:
+        """Of one replica: its stages."""
+        return self.stages if isinstance(self.stages, int) else len(self.stages)
 
     def __str__(self) -> str:
         """Engine and chip, and what else is not as usual."""
@@ -358,6 +375,8 @@ class Execution:
         told = {
             "system": "" if self.system is None else f"{self.system.chips} chips of {self.system.name}",
             "sharded": f"in shards {', '.join(self.sharded)}",
+            "stages": f"{self.chips} stages" + ("" if isinstance(self.stages, int) else f" ({', '.join(self.stages)})"),
+            "schedule": f"{self.schedule} schedule",
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",
@@ -402,17 +421,30 @@ def options_of(
         raise ValueError(
             "sharded: a tree leaves no replica a shard of the sum; collective= is by ring, ring_pair or two_level"
         )
-    system = execution.system
-    if system is not None and system.chips != training.replicas:
+    _check_chips(training, execution)
+    if execution.chips > 1 and execution.steps_per_call > 1:
+        raise ValueError("stages: the account of a pipeline is of one update; steps_per_call must be 1")
+    if execution.chips > 1 and (training.draws_on_tiles or training.control.traps) and execution.engine == "tiles":
         raise ValueError(
-            f"{system.name} has {system.chips} chips for {training.replicas} replica{'s' * (training.replicas > 1)}: "
-            f"replicas={system.chips}, or System({system.name!r}, chips={training.replicas})"
+            "stages: vertices, with random='hardware' or exceptions, run on one chip alone: "
+            "random='philox' and no exceptions, or stages=1"
         )
     if training.replicas > 1 and training.control.traps and execution.engine == "tiles":
         raise ValueError("exceptions stop the vertices of one chip, and replicas run on whole arrays: engine='direct'")
     if training.draws_on_tiles and execution.recompute:
         raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
     return training, execution
+
+
+def _check_chips(training: Training, execution: Execution) -> None:
+    """Refuses a system of more or fewer chips than work."""
+    system, wanted = execution.system, training.replicas * execution.chips
+    if system is None or system.chips == wanted:
+        return
+    replicas, stages = training.replicas, execution.chips
+    who = f"{replicas} replica{'s' * (replicas > 1)}" + (f" of {stages} stages" if stages > 1 else "")
+    way = "" if system.chips % stages else f"replicas={system.chips // stages}, or "
+    raise ValueError(f"{system.name} has {system.chips} chips for {who}: {way}System({system.name!r}, chips={wanted})")
 
 
 def prediction_of(

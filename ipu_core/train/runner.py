@@ -20,6 +20,8 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.run.execute import Executable, Observer
 from ipu_core.ir.run.replicas import executable
+from ipu_core.train.pipeline import pipeline_bill
+from ipu_core.train.step import PlannedStep
 from lowprec import Accumulation, Key
 
 
@@ -42,6 +44,7 @@ class Runner:
         bill: That of the same step, made before; None: it is made here.
         system: Over whose links replicas meet; None: see `bill`.
         sharded: Names of the state that replicas share out, in the bill.
+        staged: The step, where its Execution cuts it into stages, of which the slowest has the bill; None: it does not.
 
     Attributes:
         bill: The tiles' account; None on the direct engine.
@@ -66,6 +69,7 @@ class Runner:
         bill: Bill | None = None,
         system: System | None = None,
         sharded: Sequence[str] = (),
+        staged: PlannedStep | None = None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
         self._random = random
@@ -77,9 +81,10 @@ class Runner:
         self.bill = bill if tiles else None
         if tiles and not self._vertices:
             with _without_ways():
-                self.bill = bill or bills.bill(
-                    in_shards(block, sharded), target, accumulations, control, system=system, **self._how
-                )
+                own = in_shards(block, sharded)
+                if bill is None and staged is not None:
+                    bill = pipeline_bill(own, staged, {**self._how, "system": system})
+                self.bill = bill or bills.bill(own, target, accumulations, control, system=system, **self._how)
         self._prepare()
         if self._machine is not None:
             self.bill = bill or bills.bill_of(self._machine.lowered, self._machine.engine.account, steps_per_call)

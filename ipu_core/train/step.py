@@ -310,7 +310,7 @@ def planned_step(
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
     sharded(block, execution.sharded)  # refuses names that nothing has, on the direct engine too
-    if execution.engine == "tiles" and not allow_out_of_memory:
+    if execution.engine == "tiles" and execution.chips == 1 and not allow_out_of_memory:
         check_room(block, target)
     # By the Training's rule, not the target's, so that another chip runs the same orders to the same bits.
     given = training.accumulations

@@ -139,7 +139,7 @@ class Stepper:
             planned.block, on.target, planned.accumulations, planned.training.control, on.engine,
             overlap=on.overlap, share=on.reorder and random is None, parallel=on.parallel,
             steps_per_call=on.steps_per_call, random=random, bill=prepared.bill, system=on.system,
-            sharded=on.sharded,
+            sharded=on.sharded, staged=planned if on.chips > 1 else None,
         )  # fmt: skip
         self.prepared = replace(prepared, bill=self.runner.bill)  # which copies and pickles take with them
         self.names = paths(prepared.tree)

@@ -39,6 +39,8 @@ def advised(trace: Trace, training: Training, execution: Execution) -> Iterator[
     try:
         yield
     except OutOfTileMemory as error:
+        if execution.chips > 1:
+            raise  # it is one stage's, which has said so
         lacking = error.needed - error.available
         raise error.with_ways(ways_out(trace, training, execution, lacking)) from error.__cause__
 

@@ -116,8 +116,9 @@ class _Backward:
             family = equation.family if equation.family != OPS[equation.op].family else None
             role = "grad_weight" if atom in self.pure else "grad_input"
             here = self.builder.scoped(
-                role=role, family=family, parameter=name, layer=equation.layer, checkpoint=equation.checkpoint
-            )
+                role=role, family=family, parameter=name, layer=equation.layer, checkpoint=equation.checkpoint,
+                of=equation.number,
+            )  # fmt: skip
             with here, self.builder.of_line(equation.source):
                 new = rule(ct, equation, y, *values)
                 if shape_of(x) == () != shape_of(new):

@@ -95,15 +95,15 @@ class _Names:
         self._patterns = [pattern for pattern in patterns if pattern != LAYERS]
         names = dict.fromkeys(name for equation in forward for name in names_of(equation))
         for pattern in self._patterns:
-            if all(_beginning(name, pattern) is None for name in names):
-                raise ValueError(f"recompute={pattern!r} is the name of nothing in this model; {_near(pattern, names)}")
+            if all(beginning(name, pattern) is None for name in names):
+                raise ValueError(f"recompute={pattern!r} is the name of nothing in this model; {near_words(pattern, names)}")
         if LAYERS in patterns and not self._layers:
             raise ValueError("recompute='layers': no layer of this model has parameters")
 
     def part(self, equation: Equation) -> str | None:
         """What the part of an equation is called; None: there is none of its name."""
         names = [*names_of(equation)]
-        found = [one for name in names for pattern in self._patterns if (one := _beginning(name, pattern)) is not None]
+        found = [one for name in names for pattern in self._patterns if (one := beginning(name, pattern)) is not None]
         found += [max(own, key=len) for name in names if (own := self._layers.intersection(_beginnings(name)))]
         return min(found, key=lambda one: one.count("."), default=None)
 
@@ -113,12 +113,12 @@ def _beginnings(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
-def _beginning(name: str, pattern: str) -> str | None:
+def beginning(name: str, pattern: str) -> str | None:
     """The shortest beginning of a name that a pattern fits."""
     return next((one for one in _beginnings(name) if fnmatchcase(one, pattern)), None)
 
 
-def _near(pattern: str, names: Iterable[str]) -> str:
+def near_words(pattern: str, names: Iterable[str]) -> str:
     """Names like a pattern, in words."""
     parts = dict.fromkeys(part for name in names for part in _beginnings(name))
     meant = pattern.replace("*", "").strip(".")

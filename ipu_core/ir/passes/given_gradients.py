@@ -65,14 +65,15 @@ class GivenGradients:
         block = self._named(call)
         constants = [self._constant(array, var) for var, array in block.constants.items()]
         open_block = replace(block, inputs=(*block.inputs, *block.constants), constants={})
-        values = interpret(open_block, [*kept, *outgoing, *constants])
+        with self.builder.scoped(of=equation.number):
+            values = interpret(open_block, [*kept, *outgoing, *constants])
         for atom, at in zip(call.arguments, rule.cotangents, strict=True):
             if isinstance(atom, Var) and at is not None and atom in self.needed:
                 new: Value = self._traced(values[at], atom)
                 if atom in cotangents:
                     role = "grad_weight" if atom in self.pure else "grad_input"
                     parameter = name_of(self.pure, [atom])
-                    with scope(new, role=role, parameter=parameter, layer=equation.layer):
+                    with scope(new, role=role, parameter=parameter, layer=equation.layer, of=equation.number):
                         new = cotangents[atom] + new
                 cotangents[atom] = new
         for atom, at in zip(call.arguments, rule.again, strict=False):

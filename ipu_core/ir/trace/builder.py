@@ -46,6 +46,7 @@ class Scope:
     parameter: str | None = None
     layer: str | None = field(default=None, compare=False)  # one meaning is computed once, wherever it is asked for
     checkpoint: RecomputedPart | None = field(default=None, compare=False)
+    of: int | None = field(default=None, compare=False)
 
 
 class Builder:
@@ -66,11 +67,11 @@ class Builder:
     @contextmanager
     def scoped(
         self, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-        layer: str | None = None, checkpoint: RecomputedPart | None = None,
+        layer: str | None = None, checkpoint: RecomputedPart | None = None, of: int | None = None,
     ) -> Iterator[None]:  # fmt: skip
         """Marks the equations emitted inside; what is not given stays as it is outside, and so does a checkpoint."""
         outer = self.scope
-        changes = {"role": role, "family": family, "parameter": parameter, "layer": layer}
+        changes = {"role": role, "family": family, "parameter": parameter, "layer": layer, "of": of}
         inner: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
         self.scope = replace(outer, **inner, checkpoint=outer.checkpoint or checkpoint)
         try:
@@ -150,7 +151,7 @@ class Builder:
         family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
         equation = Equation(
             self.number, op, inputs, (var,), params, scope.role, family, scope.parameter, arithmetic,
-            scope.layer, self.source or calling_line(), checkpoint=scope.checkpoint,
+            scope.layer, self.source or calling_line(), checkpoint=scope.checkpoint, of=scope.of,
         )  # fmt: skip
         self.equations.append(equation)
         self.number += 1

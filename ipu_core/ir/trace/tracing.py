@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -261,12 +261,14 @@ class _Interpreter:
     Attributes:
         builder: the trace that scans join; None: each of their places is computed.
         wide: whether all arrays of floats are float64.
+        numbers: of equations that joined a trace, there by here.
     """
 
     environment: dict[Var, Value]
     builder: Builder | None
     wide: bool
     change: Change | None
+    numbers: dict[int, int] = field(default_factory=dict)
 
     def run(self, equations: Iterable[Equation]) -> None:
         """Adds the values of equations."""
@@ -286,9 +288,14 @@ class _Interpreter:
         compute = partial(_computed, equation, self.wide)
         builder = builder_of(operands)
         line = nullcontext() if builder is None else builder.of_line(equation.source)
+        of = None if equation.of is None else self.numbers.get(equation.of)
+        first = None if builder is None else builder.number
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
-                   layer=equation.layer, checkpoint=equation.checkpoint), line:  # fmt: skip
-            return compute(operands) if change is None else change(equation, operands, compute)
+                   layer=equation.layer, checkpoint=equation.checkpoint, of=of), line:  # fmt: skip
+            result = compute(operands) if change is None else change(equation, operands, compute)
+        if builder is not None and builder.number != first:  # else it was there already
+            self.numbers[equation.number] = builder.number - 1
+        return result
 
     def _scan(self, scan: Scan, builder: Builder) -> None:
         """A scan of the trace, with the body's equations."""

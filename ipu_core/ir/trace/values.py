@@ -99,8 +99,8 @@ def builder_of(values: Sequence[Value]) -> Builder | None:
 
 
 def scope(values: Any, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-          layer: str | None = None,
-          checkpoint: RecomputedPart | None = None) -> AbstractContextManager[None]:  # fmt: skip
+          layer: str | None = None, checkpoint: RecomputedPart | None = None,
+          of: int | None = None) -> AbstractContextManager[None]:  # fmt: skip
     """A context that marks the equations emitted inside it; does nothing when the values are arrays.
 
     Args:
@@ -108,12 +108,12 @@ def scope(values: Any, *, role: str | None = None, family: str | None = None, pa
         role: see `ROLES`.
         family: what the precision table calls the equations ("loss", "norm", "softmax", ...).
         parameter: name of the parameter concerned.
-        layer, checkpoint: see `Equation`.
+        layer, checkpoint, of: see `Equation`.
     """
     builder = builder_of(flatten(values)[0])
     if builder is None:
         return nullcontext()
-    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer, checkpoint=checkpoint)
+    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer, checkpoint=checkpoint, of=of)
 
 
 def name_scope(name: str, values: Any) -> AbstractContextManager[None]:

@@ -1,0 +1,290 @@
+"""The account's view of a step that is cut into stages: the Block of each chip of a pipeline.
+
+The forward pass is cut where equations begin a stage, in the order in which they were traced; a gradient is on the chip
+of the equation whose derivative it is, a parameter with its update on that of its first reader. What depends on no
+parameter, such as a mask of the batch, every chip that reads it makes itself. A value that another chip makes or keeps
+arrives by links. No bit depends on any of it: the numbers are made of the whole step, and these Blocks are only planned
+and accounted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ipu_core.ir.block import Block, Equation, Type, Var
+from ipu_core.ir.bodies import closed, flat, inner_regions, reads_of, region_numbers, regions_of, with_body
+from ipu_core.ir.liveness.lifetimes import lifetimes
+from ipu_core.ir.passes.guard import BACKWARD
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.regions import Branch, Loop, Scan
+
+PARAMS = "params."
+EVERYWHERE = -1
+"""The stage of what every chip that reads it makes or keeps itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineStage:
+    """One chip's part of a step.
+
+    Attributes:
+        number: from 0.
+        block: what it computes. In the carried state are the parameters that it keeps and the optimizer's state of
+            them, what arrives from other chips, places of what leaves, and stashes.
+        arrives: by value that arrives in each micro-batch, the stage that it comes from.
+        once: the same of what arrives once in an update, such as a weight that two stages share.
+        stashed: bytes of the stashes.
+    """
+
+    number: int
+    block: Block
+    arrives: Mapping[Var, int]
+    once: Mapping[Var, int]
+    stashed: int
+
+
+def link_bytes(stages: Sequence[PipelineStage], *, once: bool = False) -> tuple[tuple[int, int], ...]:
+    """Bytes that pass between each stage and the next one, (upwards, downwards), in a micro-batch or `once` an update.
+
+    What stages that are no neighbours hand on passes all between them.
+    """
+    passed = [[0, 0] for _ in range(len(stages) - 1)]
+    for stage in stages:
+        for var, source in (stage.once if once else stage.arrives).items():
+            down = source > stage.number
+            for boundary in range(min(source, stage.number), max(source, stage.number)):
+                passed[boundary][down] += var.type.nbytes
+    return tuple((up, down) for up, down in passed)
+
+
+def forward_numbers(ideal: Block) -> tuple[int, ...]:
+    """Numbers of the equations with which a stage of a step can begin, as traced: of what depends on parameters, each
+    forward equation, and of a scan the first."""
+    weighted = _weighted(ideal)
+    return tuple(e.number for e in _straight(ideal.equations) if _is_forward(e) and not weighted.isdisjoint(e.outputs))
+
+
+def _straight(equations: Iterable[Equation]) -> Iterator[Equation]:
+    for equation in equations:
+        if isinstance(equation.region, Scan):
+            yield min(flat([equation]), key=lambda e: e.number)  # it is never cut
+        elif equation.region is not None:
+            yield from _straight(equation.region.body.equations)
+        else:
+            yield equation
+
+
+def _is_forward(equation: Equation) -> bool:
+    return equation.role == "forward" and equation.of is None
+
+
+def _weighted(ideal: Block) -> set[Var]:
+    """Values that depend on a parameter."""
+    names = paths(ideal.arguments[0])
+    found = {var for name, var in zip(names, ideal.inputs, strict=False) if name.startswith(PARAMS)}
+    pairs = [pair for scan, _ in regions_of(ideal, Scan) for pair in zip(scan.carries, scan.starts, strict=True)]
+    known = -1
+    while known != (known := len(found)):  # carries bring what one place leaves to the next
+        for equation in flat(ideal.equations):
+            if not found.isdisjoint(equation.operands):
+                found.update(equation.outputs)
+        found.update(old for (old, new), start in pairs if new in found or start in found)
+    return found
+
+
+def pipeline_stages(
+    block: Block, ideal: Block, begins: Sequence[int], stashes: Sequence[int]
+) -> tuple[PipelineStage, ...]:
+    """The chips of a pipeline.
+
+    Args:
+        block: a typed step.
+        ideal: as it was traced.
+        begins: numbers of its forward equations with which the second stage and those behind it begin, ascending.
+        stashes: of how many micro-batches each stage keeps what its gradients read, beside the one in use.
+    """
+    cut = _Cut(block, ideal, begins)
+    parts = [cut.part(stage) for stage in range(len(begins) + 1)]
+    return tuple(_assembled(cut, stage, parts, kept) for stage, kept in enumerate(stashes))
+
+
+class _Part(NamedTuple):
+    """Equations of a stage, and the values that come from other chips."""
+
+    equations: tuple[Equation, ...]
+    arrives: Mapping[Var, int]
+    own: tuple[int, ...]
+    host: tuple[Var, ...]
+
+
+class _Cut:
+    """Which stage each equation, value and part of the state of a Block is of."""
+
+    def __init__(self, block: Block, ideal: Block, begins: Sequence[int]) -> None:
+        self.block = block
+        self.names = paths(block.arguments[0])
+        weighted = _weighted(ideal)
+        self._forward: dict[int, int] = {}  # by number of a forward equation of the trace
+        self._homes: dict[str, int] = {}  # by parameter
+        for equation in flat(ideal.equations):
+            if _is_forward(equation):
+                stage = EVERYWHERE
+                if not weighted.isdisjoint(equation.outputs):
+                    stage = bisect_right(begins, equation.number)
+                    self._homes.setdefault(equation.parameter or "", stage)
+                self._forward[equation.number] = stage
+        self.stages: dict[int, int] = {}  # by number of an equation or region
+        self.values: dict[Var, int] = {}
+        self._walk(block.equations)
+        self.owners = [self._owner(position) for position in range(block.carried)]
+        self.values |= dict(zip(block.inputs, self.owners, strict=False))
+
+    def _walk(self, equations: Iterable[Equation]) -> None:
+        for equation in equations:
+            if equation.region is None:
+                stage = self.stages[equation.number] = self._stage(equation)
+                self.values |= dict.fromkeys(equation.outputs, stage)
+                continue
+            self._walk(equation.region.body.equations)
+            if isinstance(equation.region, Scan):
+                self._whole(equation)
+            elif isinstance(equation.region, Loop):
+                self.values |= {old: self.values.get(new, EVERYWHERE) for old, new in equation.region.carries}
+            elif isinstance(equation.region, Branch):
+                self.values |= {result: self.values.get(new, EVERYWHERE) for result, new, _ in equation.region.chosen}
+
+    def _stage(self, equation: Equation) -> int:
+        """The stage of an equation that computes; the values that it reads are known."""
+        for number in (equation.of, equation.keyed):
+            if number is not None and number in self._forward:
+                return self._forward[number]
+        if equation.parameter in self._homes and equation.role != "forward":
+            return self._homes[equation.parameter]
+        # What passes put in, and what is of several parameters, is where its operands are.
+        found = [at for var in equation.operands if (at := self.values.get(var, EVERYWHERE)) != EVERYWHERE]
+        if not found:
+            return EVERYWHERE
+        return min(found) if equation.role in BACKWARD else max(found)
+
+    def _whole(self, scan: Equation) -> None:
+        """All of a scan is in one stage."""
+        inner = [*flat([scan])]
+        stage = min((at for e in inner if (at := self.stages[e.number]) != EVERYWHERE), default=EVERYWHERE)
+        self.stages |= dict.fromkeys((*(e.number for e in inner), *region_numbers([scan])), stage)
+        made = [var for e in inner for var in e.outputs]
+        made += [var for region in inner_regions(scan) for var in (*region.own, *region.results)]
+        self.values |= dict.fromkeys((*made, *scan.outputs), stage)
+
+    def _owner(self, position: int) -> int:
+        """The stage that keeps a part of the state: that of its first reader if it is a parameter, else that of what
+        renews it."""
+        old, new = self.block.inputs[position], self.block.outputs[position]
+        name = self.names[position]
+        home = self._homes.get(name.removeprefix(PARAMS)) if name.startswith(PARAMS) else None
+        if home is not None:
+            return home
+        if new is not old:
+            return self.values.get(new, EVERYWHERE)
+        return EVERYWHERE
+
+    def part(self, stage: int) -> _Part:
+        """What a stage computes."""
+        block = self.block
+        own = tuple(i for i, owner in enumerate(self.owners) if owner in (stage, EVERYWHERE))
+        host = tuple(var for var in block.outputs[block.carried :] if self.values.get(var, 0) == stage)
+        needed = {*(block.outputs[i] for i in own), *host}
+        equations = self._kept(block.equations, stage, needed)
+        there = {*(block.inputs[i] for i in own), *block.inputs[block.carried :], *block.constants}
+        there |= {var for e in flat(equations) for var in e.outputs}
+        there |= {var for e in equations for region in inner_regions(e) for var in (*region.own, *region.results)}
+        arrives = {var: self.values[var] for var in needed if var not in there}
+        return _Part(tuple(equations), arrives, own, host)
+
+    def _kept(self, equations: Iterable[Equation], stage: int, needed: set[Var]) -> list[Equation]:
+        """The equations of a stage, and of what is everywhere those that they need; adds what they read."""
+        result = list[Equation]()
+        for equation in reversed([*equations]):
+            region = equation.region
+            if isinstance(region, Branch):
+                chosen = tuple(each for each in region.chosen if each[0] in needed)
+                needed.update(var for _, new, old in chosen for var in (new, old))
+                needed.update([region.flag] if chosen else [])
+                equation = replace(equation, region=replace(region, chosen=chosen))
+                body = self._kept(region.body.equations, stage, needed)
+                result += [with_body(equation, body)] if body or chosen else []
+            elif isinstance(region, Loop) and not isinstance(region, Scan):
+                result += self._looped(equation, region, stage, needed)
+            else:
+                at = self.stages[equation.number]
+                if at == stage or (at == EVERYWHERE and not needed.isdisjoint(equation.outputs)):
+                    needed.update(reads_of(equation))
+                    result.append(equation)
+        return result[::-1]
+
+    def _looped(self, equation: Equation, loop: Loop, stage: int, needed: set[Var]) -> list[Equation]:
+        """A loop with a stage's carries and equations."""
+        known, body = -1, list[Equation]()
+        carries = tuple(pair for pair in loop.carries if self.values.get(pair[1]) == stage or pair[1] in needed)
+        while known != (known := len(needed)):  # a carry that is everywhere is there where it is read
+            carries = tuple(pair for pair in loop.carries if pair in carries or pair[0] in needed)
+            needed.update(new for _, new in carries)
+            body = self._kept(loop.body.equations, stage, needed)
+        fed = tuple((whole, part) for whole, part in loop.fed if part in needed)
+        needed.update(whole for whole, _ in fed)
+        if not body:
+            return []
+        return [with_body(replace(equation, region=replace(loop, carries=carries, fed=fed)), body)]
+
+
+def _assembled(cut: _Cut, stage: int, parts: Sequence[_Part], stashes: int) -> PipelineStage:
+    """A stage with a state of its own."""
+    block, part = cut.block, parts[stage]
+    state = [(cut.names[i], block.inputs[i], block.outputs[i]) for i in part.own]
+    others = (var for number, other in enumerate(parts) if number != stage for var in other.arrives)
+    leaves = [var for var in dict.fromkeys(others) if cut.values[var] == stage and var not in block.inputs]
+    for number, var in enumerate(part.arrives):
+        # A gradient leaves from where the activation was that arrived, a result from where its gradient arrives.
+        pair = next((each for each in leaves if each.type == var.type), var)
+        leaves = [each for each in leaves if each is not pair]
+        state.append((f"arrives.{number:03}", var, pair))
+    state += [(f"leaves.{number:03}", Var(f"{var.name}.place", var.type), var) for number, var in enumerate(leaves)]
+    kept = _kept_for_gradients(block, part, stage) if stashes else []
+    places = [Var(f"{var.name}.stash", Type((stashes, *var.type.shape), var.type.format)) for var in kept]
+    state += [(f"stashes.{number:03}", var, var) for number, var in enumerate(places)]
+    tree = flatten({name: 0 for name, _, _ in state})[1]
+    state.sort(key=lambda each: each[0])
+    read = {var for e in part.equations for var in reads_of(e)}
+    inputs = tuple(var for var in block.inputs[block.carried :] if var in read)
+    own = {block.inputs[i] for i in block.streamed}
+    made = Block(
+        (*(old for _, old, _ in state), *inputs), (*(new for _, _, new in state), *part.host), part.equations,
+        {var: array for var, array in block.constants.items() if var in read}, len(state), (tree,), None,
+        frozenset(i for i, (_, old, _) in enumerate(state) if old in own),
+    )  # fmt: skip
+    made = closed(made)
+    there = {var for e in flat(made.equations) for var in e.outputs}
+    made = replace(made, offloaded=frozenset(block.offloaded & there))
+    inside = {var for loop, _ in regions_of(block, Loop) for e in flat(loop.body.equations) for var in e.outputs}
+    each = {var: at for var, at in part.arrives.items() if var in inside or not inside and var not in block.inputs}
+    once = {var: at for var, at in part.arrives.items() if var not in each}
+    return PipelineStage(stage, made, each, once, sum(var.type.nbytes for var in places))
+
+
+def _kept_for_gradients(block: Block, part: _Part, stage: int) -> list[Var]:
+    """What is made in a stage's forward pass, or arrives for it, and is read by its gradients: the memory of each."""
+    views = lifetimes(block).views
+    loops = [e.region for e in part.equations if isinstance(e.region, Loop) and not isinstance(e.region, Scan)]
+    equations = [*flat(loops[0].body.equations)] if loops else [*flat(part.equations)]
+    first = {*(var for e in equations if _is_first(e) for var in e.outputs)}
+    first |= {var for var, source in part.arrives.items() if source < stage}
+    first |= {each for loop in loops for _, each in loop.fed}
+    read = (views[var].root for e in equations if not _is_first(e) for var in e.operands if var in views)
+    return [var for var in dict.fromkeys(read) if var in first and var not in block.inputs]
+
+
+def _is_first(equation: Equation) -> bool:
+    """Whether it is of the forward pass, and not made again for gradients."""
+    return equation.role == "forward" and equation.of is None and equation.drawn is None
