@@ -2,8 +2,8 @@
 
 What is in it: fill and flush by the schedule, forward and backward of every micro-batch, the gradients' all-reduce over
 replicas, the update, and seconds that no model explains, which are given or fitted and never hidden. Transfers with the
-host pass beside all that [model], as where inputs are fetched ahead; an update that its hosts cannot feed takes as long
-as they do, and says that it is input-bound.
+host pass beside all that [model] where inputs are fetched ahead, as in what was published; an update that its hosts
+cannot feed takes as long as they do, and says that it is input-bound.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class SystemProfile:
         host_seconds: that they take.
         update_overhead: seconds of an update that no model here explains.
         update_overhead_from: whose they are.
+        host_waits: whether the chips wait for transfers with the host, as in the program of a training here; else inputs
+            are fetched ahead, as what was published did.
         profiles: what each stage's chip does in an update, without what waits for others; nothing where one alone was
             planned.
 
@@ -54,6 +56,7 @@ class SystemProfile:
     host_seconds: float = 0.0
     update_overhead: float = 0.0
     update_overhead_from: str = "none"
+    host_waits: bool = False
     profiles: tuple[Profile, ...] = ()
 
     def __post_init__(self) -> None:
@@ -98,6 +101,8 @@ class SystemProfile:
     @property
     def fill_seconds(self) -> float:
         """What the schedule takes beside the slowest stage's own work."""
+        if self.stages == 1:
+            return 0.0  # not what is lost in adding up
         return self.schedule.seconds - self.micro_batches * self.seconds_per_micro_batch
 
     @property
@@ -108,7 +113,8 @@ class SystemProfile:
     @property
     def seconds_of_chips(self) -> float:
         """An update as the chips can do it, however fast they are fed."""
-        return self.schedule.seconds + self.collective.seconds + self.update_seconds + self.update_overhead
+        waits = self.host_seconds if self.host_waits else 0.0
+        return self.schedule.seconds + self.collective.seconds + self.update_seconds + waits + self.update_overhead
 
     @property
     def input_seconds(self) -> float:
@@ -170,6 +176,7 @@ class SystemProfile:
             ("fill and flush", self.fill_seconds),
             ("all-reduce of gradients", self.collective.seconds),
             ("update", self.update_seconds),
+            *([("host", self.host_seconds)] if self.host_waits else []),
             ("overhead", self.update_overhead),
         )
 

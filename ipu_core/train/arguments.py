@@ -260,9 +260,9 @@ def check_stages(given: Any) -> int | tuple[str, ...]:
 def check_schedule(schedule: Any, stages: int | tuple[str, ...]) -> str:
     """Refuses a schedule that there is not, and one that nothing would follow."""
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
-        raise ValueError(f"there is no schedule {shown(schedule)}; there are {', '.join(SCHEDULES)}")
+        raise ValueError(f"pipeline_schedule: there is no {shown(schedule)}; there are {', '.join(SCHEDULES)}")
     if stages == 1 and schedule != "grouped":
-        raise ValueError(f"schedule={schedule!r} would do nothing: one stage has nothing to wait for; stages=2 has")
+        raise ValueError(f"pipeline_schedule={schedule!r} would do nothing: one stage has nothing to wait for; stages=2 has")
     return schedule
 
 

@@ -72,7 +72,7 @@ class ExecutionOptions(_Machine, total=False):
     system: System | None
     sharded: str | Sequence[str]
     stages: int | str | Sequence[str]
-    schedule: str
+    pipeline_schedule: str
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool

@@ -278,7 +278,7 @@ class Execution:
             chip keeps the parameters that it is the first to read, and for the micro-batches under way what its
             gradients read. A weight that two stages read arrives once an update, its gradient goes home in every
             micro-batch. See `TrainLoop.system_profile`; `TrainLoop.profile` is the slowest chip's.
-        schedule: Who does which micro-batch when: "grouped", "interleaved", "sequential" or "1f1b".
+        pipeline_schedule: Who does which micro-batch when: "grouped", "interleaved", "sequential" or "1f1b".
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimizer.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
@@ -320,7 +320,7 @@ class Execution:
     system: System | None = None
     sharded: tuple[str, ...] = ()
     stages: int | tuple[str, ...] = 1
-    schedule: str = "grouped"
+    pipeline_schedule: str = "grouped"
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     reorder: bool = True
@@ -341,7 +341,7 @@ class Execution:
             system=system,
             sharded=check_names("sharded", self.sharded),
             stages=check_stages(self.stages),
-            schedule=check_schedule(self.schedule, self.stages),
+            pipeline_schedule=check_schedule(self.pipeline_schedule, self.stages),
             streamed=check_names("streamed", self.streamed),
             overlap=truth("overlap", self.overlap),
             reorder=truth("reorder", self.reorder),
@@ -354,7 +354,7 @@ class Execution:
     def record(self) -> dict[str, Any]:
         """Every field as JSON values; a system and what is in shards where there is any."""
         words: dict[str, Any] = described(self)
-        for name, usual in (("system", None), ("sharded", ()), ("stages", 1), ("schedule", "grouped")):
+        for name, usual in (("system", None), ("sharded", ()), ("stages", 1), ("pipeline_schedule", "grouped")):
             if getattr(self, name) == usual:
                 del words[name]  # as it was recorded before there were any
         return words
@@ -376,7 +376,7 @@ class Execution:
             "system": "" if self.system is None else f"{self.system.chips} chips of {self.system.name}",
             "sharded": f"in shards {', '.join(self.sharded)}",
             "stages": f"{self.chips} stages" + ("" if isinstance(self.stages, int) else f" ({', '.join(self.stages)})"),
-            "schedule": f"{self.schedule} schedule",
+            "pipeline_schedule": f"{self.pipeline_schedule} schedule",
             "streamed": f"streamed {', '.join(self.streamed)}",
             "overlap": "transfers beside computation",
             "reorder": "equations as traced",

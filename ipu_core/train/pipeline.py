@@ -99,7 +99,7 @@ def _slowness(one: Bill, block: Block, training: Training) -> int:
 
 
 def _schedule(on: Execution, stages: int, micro_batches: int) -> Schedule:
-    return Schedule(on.schedule, (1.0,) * stages, (1.0,) * stages, micro_batches)
+    return Schedule(on.pipeline_schedule, (1.0,) * stages, (1.0,) * stages, micro_batches)
 
 
 def _named(ideal: Block, names: Sequence[str]) -> tuple[int, ...]:
@@ -283,14 +283,14 @@ def system_profile(planned: PlannedStep, made: Bill) -> SystemProfile:
     return SystemProfile(
         system=system, replicas=training.replicas,
         schedule=Schedule(
-            on.schedule, tuple(seconds(each.forward + up) for each, up in zip(times, ups, strict=True)),
+            on.pipeline_schedule, tuple(seconds(each.forward + up) for each, up in zip(times, ups, strict=True)),
             tuple(seconds(each.backward + down) for each, down in zip(times, downs, strict=True)), count,
         ),
         samples=_rows(planned), collective=collective, update_seconds=update + moved,
         link_bytes=max((max(both) for both in passed), default=0), host_bytes=host,
         host_seconds=max(seconds(each.host) for each in times),
         update_overhead=on.update_overhead or 0.0,
-        update_overhead_from="given" if on.update_overhead else "none",
+        host_waits=True, update_overhead_from="given" if on.update_overhead else "none",
         profiles=tuple(one.done for one in bills),
     )  # fmt: skip
 
