@@ -262,7 +262,8 @@ def check_schedule(schedule: Any, stages: int | tuple[str, ...]) -> str:
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise ValueError(f"pipeline_schedule: there is no {shown(schedule)}; there are {', '.join(SCHEDULES)}")
     if stages == 1 and schedule != "grouped":
-        raise ValueError(f"pipeline_schedule={schedule!r} would do nothing: one stage has nothing to wait for; stages=2 has")
+        told = "one stage has nothing to wait for; stages=2 has"
+        raise ValueError(f"pipeline_schedule={schedule!r} would do nothing: {told}")
     return schedule
 
 

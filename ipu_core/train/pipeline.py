@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ipu_core.chip.collectives import CollectiveCost, all_reduce
@@ -12,7 +13,7 @@ from ipu_core.compile.bill import Bill, bill
 from ipu_core.compile.schedule.residency import check_room
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfTileMemory, UnsupportedByTarget
-from ipu_core.ir.block import Block, Equation, Type, Var
+from ipu_core.ir.block import Block, Type, Var
 from ipu_core.ir.bodies import equations_of, flat, regions_of
 from ipu_core.ir.passes.checkpoint_names import beginning, near_words
 from ipu_core.ir.passes.pipeline import PipelineStage, forward_numbers, link_bytes, pipeline_stages
@@ -300,7 +301,7 @@ def _passing(on: Execution, passed: Sequence[tuple[int, int]], way: int) -> list
     sizes = [0, *(both[way] for both in passed), 0]
     if not passed:
         return [0]
-    return [on.target.transfer_cycles(max(pair), on.target.link_bandwidth) for pair in zip(sizes, sizes[1:], strict=False)]
+    return [on.target.transfer_cycles(max(pair), on.target.link_bandwidth) for pair in pairwise(sizes)]
 
 
 def _reduced_bytes(block: Block) -> int:

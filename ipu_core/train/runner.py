@@ -80,10 +80,10 @@ class Runner:
         self._vertices = tiles and (random is not None or control.traps)
         self.bill = bill if tiles else None
         if tiles and not self._vertices:
+            own = in_shards(block, sharded)
+            if bill is None and staged is not None:
+                self.bill = bill = pipeline_bill(own, staged, {**self._how, "system": system})
             with _without_ways():
-                own = in_shards(block, sharded)
-                if bill is None and staged is not None:
-                    bill = pipeline_bill(own, staged, {**self._how, "system": system})
                 self.bill = bill or bills.bill(own, target, accumulations, control, system=system, **self._how)
         self._prepare()
         if self._machine is not None:
