@@ -36,8 +36,8 @@ class SystemProfile:
         host_seconds: that they take.
         update_overhead: seconds of an update that no model here explains.
         update_overhead_from: whose they are.
-        host_waits: whether the chips wait for transfers with the host, as in the program of a training here; else inputs
-            are fetched ahead, as what was published did.
+        host_waits: whether the chips wait for transfers with the host, as in the program of a training here; else
+            inputs are fetched ahead, as what was published did.
         profiles: what each stage's chip does in an update, without what waits for others; nothing where one alone was
             planned.
 
