@@ -1,6 +1,8 @@
 """The parser of all commands: which there are, the options of each, and what runs it."""
 
 import argparse
+import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,10 +26,39 @@ from ipu_core.study.typed import PRECISIONS, SEARCHES
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but an error is one line on standard error and exit code 2."""
+    """argparse, but an error is one line on standard error and exit code 2, and options are typed in full.
+
+    A beginning of an option would mean another one as soon as there are more.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        self.options: list[str] = []
+        self.commands: Mapping[str, Parser] = {}
+        super().__init__(allow_abbrev=False, **how)
+
+    def add_argument(self, *names: Any, **how: Any) -> argparse.Action:
+        added = super().add_argument(*names, **how)
+        self.options += added.option_strings
+        return added
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(given.command, unknown)}")
+        return given
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (try --help)\n")
+
+    def _meant(self, command: str, unknown: Sequence[str]) -> str:
+        """A question for the options of a command that the first unknown one is the beginning of, or is like."""
+        first = next((word[2:].partition("=")[0] for word in unknown if word.startswith("--")), None)
+        if not first:
+            return ""
+        names = [name[2:] for name in self.commands[command].options if name.startswith("--")]
+        longer = [name for name in names if name.startswith(first)]
+        like = longer[:3] or difflib.get_close_matches(first, names, 1, 0.7)
+        return f": is it {' or '.join(f'--{name}' for name in like)}?" if like else ""
 
 
 def parser_of_all() -> Parser:
@@ -36,6 +67,7 @@ def parser_of_all() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
     for add in COMMANDS.values():
         add(commands)
+    parser.commands = commands.choices
     return parser
 
 

@@ -43,7 +43,11 @@ BAD = [
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
     (["--threads", "99999999999999999999"], "must be an integer from 1 to 1,024"),
     (["--loss-scale", "big"], "must be a number, 'automatic' or 'none', not 'big'"),
-    (["--colour=red"], "unrecognized arguments: --colour=red"),
+    (["--colour=red"], "unrecognized arguments: --colour=red (try --help)"),
+    (["--=red"], "unrecognized arguments: --=red (try --help)"),
+    (["--see", "2"], "unrecognized arguments: --see: is it --seeds? (try --help)"),
+    (["--st=2"], "unrecognized arguments: --st=2: is it --stash or --streamed or --steps? (try --help)"),
+    (["--repliacs=2"], "unrecognized arguments: --repliacs=2: is it --replicas? (try --help)"),
 ]
 
 
