@@ -13,6 +13,7 @@ from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.system.account import SystemProfile, check_chips
 from ipu_core.system.schedule import SCHEDULES, Schedule
+from ipu_core.workloads.catalogue import workload as published
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import LoggedRun, logged_runs
 from ipu_core.workloads.published import Stage, Workload
@@ -44,6 +45,25 @@ class SystemRun:
 
     @property
     def logged(self) -> tuple[LoggedRun, ...]:
+        """Runs of the logs that this account can stand beside: with these numbers, and settings as they ran."""
+        found = self.logged_of_numbers
+        return () if found and self.unlike_logged else found
+
+    @property
+    def unlike_logged(self) -> tuple[str, ...]:
+        """Settings of the published runs that this account does not have, in words."""
+        work, profile = self.workload, self.profile
+        ran = published(work.name, target=profile.system.target.name, stages=profile.stages)
+        settings = (
+            ("a grouped schedule", profile.schedule.name == "grouped" or profile.stages == 1),
+            ("the usual collective", self.collective is None),
+            (f"precision {ran.precision}", work.precision == ran.precision),
+            (f"recomputation: {ran.recompute}", work.recompute == ran.recompute),
+        )
+        return tuple(words for words, alike in settings if not alike)
+
+    @property
+    def logged_of_numbers(self) -> tuple[LoggedRun, ...]:
         """Runs of the logs with this chip, number of chips, accumulation and global batch."""
         work, made = self.workload, self.profile
         key = (work.logged, made.system.target.name, made.chips, made.replicas, made.micro_batches)

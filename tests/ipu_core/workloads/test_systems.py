@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from ipu_core import System, Target, __main__, workloads
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.figures.systems import _planned
 from ipu_core.system.account import SystemProfile
-from ipu_core.workloads import catalogue
+from ipu_core.system.schedule import Schedule
+from ipu_core.workloads import catalogue, system_command
 from ipu_core.workloads.cuts import cut, parameters_of
-from ipu_core.workloads.logs import logged_runs
+from ipu_core.workloads.logs import error_words, logged_runs
+from ipu_core.workloads.system_page import to_html
 from ipu_core.workloads.system_run import SystemRun, gradient_bytes, profile_of
 from lowprec import Collective
 from tests.ipu_core.workloads.test_workloads import small
@@ -160,6 +163,56 @@ def test_runs_of_the_logs_with_the_same_settings_are_found(made: SystemRun) -> N
     assert found.profile.seconds_per_update - found.profile.update_overhead + row[
         "overhead_that_fits"
     ] == pytest.approx(0.62123)
+
+
+def test_a_run_stands_beside_an_account_of_its_own_settings_alone(made: SystemRun) -> None:
+    found = logged(made)
+    assert found.unlike_logged == ()
+    other = {
+        "a grouped schedule": replace(
+            found, profile=replace(found.profile, schedule=replace(found.profile.schedule, name="interleaved"))
+        ),
+        "the usual collective": replace(found, collective="tree"),
+        f"precision {SMALL.precision}": replace(
+            found, stage=replace(found.stage, workload=found.workload.changed(precision="fp32.32"))
+        ),
+        "recomputation: layers": replace(
+            found, stage=replace(found.stage, workload=found.workload.changed(recompute="none"))
+        ),
+    }
+    for words, run in other.items():
+        assert run.logged == ()
+        assert run.to_json()["logged"] == []
+        assert run.unlike_logged == (words,)
+        told = system_command.words(run)
+        assert (
+            f"not beside MLPerf v2.0, 64 Bow chips, of as many chips and micro-batches, which ran with {words}" in told
+        )
+        assert "621.23" not in told
+        assert "Beside what was logged" not in to_html(run)
+    assert "an update, ms, beside the run with these settings\n" in system_command.words(found)
+    # one chip a replica has no order of stages
+    assert (
+        "a grouped schedule"
+        not in replace(
+            found, profile=replace(found.profile, schedule=Schedule("sequential", (1.0,), (1.0,), 8))
+        ).unlike_logged
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "digits", "words"),
+    [
+        (-1e-5, 1, "0.0 %"),
+        (1e-5, 1, "0.0 %"),
+        (0.0, 0, "0 %"),
+        (-0.004, 0, "0 %"),
+        (-0.0006, 1, "-0.1 %"),
+        (0.2, 1, "+20.0 %"),
+    ],
+)
+def test_an_error_that_rounds_to_nothing_has_no_sign(error: float, digits: int, words: str) -> None:
+    assert error_words(error, digits) == words
 
 
 def test_logged_batches_are_what_ran() -> None:
