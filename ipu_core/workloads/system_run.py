@@ -134,7 +134,7 @@ class SystemRun:
 
 
 def on_system(
-    workload: Workload,
+    workload: Workload | str,
     system: System | str,
     *,
     stages: int | None = None,
@@ -152,7 +152,7 @@ def on_system(
     The slowest stage is planned from shapes alone, which takes 10 to 40 seconds; all stages are taken as slow.
 
     Args:
-        workload: such as `bert_large()`.
+        workload: such as `bert_large()`, or its name: that is it as published on the system's chips.
         system: a System, or its name.
         stages: chips of a replica, see `cut`.
         replicas: None: as many as the system has room for.
@@ -165,12 +165,15 @@ def on_system(
         update_overhead: seconds of an update that no model here explains; None: the workload's on its own chip, else 0.
 
     Raises:
-        ValueError: more chips than there are, a batch that does not divide, what is never cut or not trained.
+        ValueError: more chips than there are, a batch that does not divide, what is never cut or not trained, no such
+            workload.
         UnsupportedByTarget: several chips without links.
     """
     began = time.perf_counter()
-    expect(Workload, workload=workload)
     where = system if isinstance(system, System) else System(system)
+    if isinstance(workload, str):
+        workload = published(workload, target=where.target.name, stages=stages)
+    expect(Workload, workload=workload)
     if workload.optimizer is None:
         raise ValueError(f"{workload.name} is not trained: a system's account is of updates")
     count = workload.pipeline if stages is None else stages

@@ -314,6 +314,23 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
         workloads.configurations("bert-base", "m2000", global_batch=7, stages=(4,), micro_batch=(1,))
 
 
+def test_a_workload_may_be_named_or_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
+    given, named = (workloads.on_system(one, "bow-pod16", micro_batches=2) for one in (SMALL, "bert-base"))
+    assert named.profile == given.profile
+    (one,) = workloads.configurations(SMALL, "m2000", global_batch=16, stages=(4,))
+    (other,) = workloads.configurations("bert-base", "m2000", global_batch=16, stages=(4,), micro_batch=(1,))
+    assert (one.micro_batch, one.profile) == (1, other.profile)
+    assert len(workloads.configurations(SMALL, "m2000", global_batch=16, stages=(4,), micro_batch=(1,))) == 1
+    with pytest.raises(ValueError, match="a Workload has its micro-batch, 1: micro_batch= is for a name, as 'bert-bas"):
+        workloads.configurations(SMALL, "m2000", global_batch=16, micro_batch=(2,))
+    for call in (workloads.on_system, workloads.configurations):
+        with pytest.raises(ValueError, match="there is no workload 'bert-huge'; there are bert-large"):
+            call("bert-huge", "m2000", global_batch=16)
+        with pytest.raises(TypeError, match="workload must be a Workload"):
+            call(3, "m2000", global_batch=16)
+
+
 def test_what_cannot_fit_is_not_planned() -> None:
     with pytest.raises(ValueError, match="at least 1,345 MB of memory, and a chip has 941"):
         workloads.configurations("bert-large", "m2000", global_batch=8, stages=(1,), micro_batch=(1,))
