@@ -120,13 +120,18 @@ def _machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default=DEFAULT.target,
-        help=f"{choice(DEFAULT.target, CHIPS)}; of replicas a system, such as {SYSTEMS[4]}",
+        metavar="NAME/...",
+        help=f"{choice(DEFAULT.target, CHIPS)}; of replicas a system, such as {SYSTEMS[4]}; and any figures, as in "
+        "bow/tiles=736 or bow-pod64/chips=4",
     )
 
 
 def of_system(parser: argparse.ArgumentParser) -> None:
     """Options of a workload on many chips."""
-    parser.add_argument("--system", metavar="NAME", help=f"of a workload, many chips: {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "--system", metavar="NAME/...",
+        help=f"of a workload, many chips: {', '.join(SYSTEMS)}; and any figures, as in bow-pod64/chips=4",
+    )  # fmt: skip
     parser.add_argument("--stages", type=typed.count, metavar="K", help="chips of a replica (default: as published)")
     parser.add_argument(
         "--schedule", "--pipeline-schedule", dest="pipeline_schedule", metavar="NAME", help=choice("grouped", PIPELINES)

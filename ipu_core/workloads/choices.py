@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ipu_core.chip.system import System
+from ipu_core.chip.system import System, read_system
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.system.account import SystemProfile
@@ -98,7 +98,7 @@ def configurations(
 
     Args:
         workload: its name, or a Workload, whose micro-batch stays as it is.
-        system: a System, or its name.
+        system: a System, or its name and figures as of `read_system`.
         global_batch: samples of an update.
         stages: chips of a replica that are tried; None: powers of two that divide the system.
         micro_batch: rows that are tried; None: those of ROWS.
@@ -109,7 +109,7 @@ def configurations(
     Raises:
         ValueError: there is none, or another micro-batch than that of a Workload.
     """
-    where = system if isinstance(system, System) else System(system)
+    where = system if isinstance(system, System) else read_system(system)
     integer("global_batch", global_batch, 1), integer("most", most, 1)
     cuts = [1 << n for n in range(where.chips.bit_length())] if stages is None else iterable("stages", stages)
     usual = published(workload, target=where.target.name) if isinstance(workload, str) else workload

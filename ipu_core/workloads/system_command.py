@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ipu_core.chip.system import System
+from ipu_core.chip.system import read_system
 from ipu_core.study import typed
 from ipu_core.study.files import check_writable
 from ipu_core.system.account import SystemProfile
@@ -46,7 +46,7 @@ def profile(
     """
     if folder is not None:
         check_writable(folder, FILES)
-    where = System(system)
+    where = read_system(system)
     if host_samples_per_second is not None:
         where = replace(where, host_samples_per_second=host_samples_per_second)
     meant = workload(name, micro_batch=micro_batch, target=where.target.name, stages=stages)
@@ -101,7 +101,7 @@ def words(made: SystemRun) -> str:
     unused = f", {idle:,} more are idle" if idle else ""
     lines = [
         f"{work.title}, {work.size}: {_copies(whole)} on {whole.system.name}, "
-        f"{whole.chips:,} {whole.system.target.name} chips{unused}",
+        f"{whole.chips:,} chips of {whole.system.target.words}{unused}",
         f"{work.precision}; {whole.schedule.name}, {whole.micro_batches} micro-batches an update, a batch of "
         f"{whole.samples_per_update:,.0f}, recomputation: {work.recompute}",
         *(f"  {source}" for source in work.sources),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.chip.collectives import all_reduce
-from ipu_core.chip.system import System
+from ipu_core.chip.system import System, read_system
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
@@ -17,7 +17,7 @@ from ipu_core.workloads.catalogue import workload as published
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import LoggedRun, logged_runs
 from ipu_core.workloads.published import Stage, Workload
-from ipu_core.workloads.stage_account import StageAccount, account
+from ipu_core.workloads.stage_account import OF_NO_CYCLE, StageAccount, account
 from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown
 
@@ -56,7 +56,7 @@ class SystemRun:
         ran = published(work.name, target=profile.system.target.name, stages=profile.stages)
         settings = (
             ("a grouped schedule", profile.schedule.name == "grouped" or profile.stages == 1),
-            ("the usual collective", self.collective is None),
+            (f"chips as published: {ran.target}", not profile.system.target.changes.keys() - OF_NO_CYCLE),
             (f"precision {ran.precision}", work.precision == ran.precision),
             (f"recomputation: {ran.recompute}", work.recompute == ran.recompute),
         )
@@ -153,7 +153,7 @@ def on_system(
 
     Args:
         workload: such as `bert_large()`, or its name: that is it as published on the system's chips.
-        system: a System, or its name.
+        system: a System, or its name and figures as of `read_system`.
         stages: chips of a replica, see `cut`.
         replicas: None: as many as the system has room for.
         micro_batches: of an update of one replica.
@@ -170,7 +170,7 @@ def on_system(
         UnsupportedByTarget: several chips without links.
     """
     began = time.perf_counter()
-    where = system if isinstance(system, System) else System(system)
+    where = system if isinstance(system, System) else read_system(system)
     if isinstance(workload, str):
         workload = published(workload, target=where.target.name, stages=stages)
     expect(Workload, workload=workload)

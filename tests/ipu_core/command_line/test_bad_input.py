@@ -31,6 +31,7 @@ BAD = [
     (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, lars, adam, adamw or lamb"),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
+    (["--target", "gc200/tiles=9999"], "gc200/tiles=9999: tiles must be at most 1,472, all of a gc200"),
     (
         ["--layers", "64-a-10"],
         "layers must be two or more positive widths such as 64-256-256-10, none beyond 1,000,000,000, not '64-a-10'",

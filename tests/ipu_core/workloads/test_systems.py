@@ -168,11 +168,14 @@ def test_runs_of_the_logs_with_the_same_settings_are_found(made: SystemRun) -> N
 def test_a_run_stands_beside_an_account_of_its_own_settings_alone(made: SystemRun) -> None:
     found = logged(made)
     assert found.unlike_logged == ()
+    slow = System("bow-pod64", clock=1.8e9)
     other = {
         "a grouped schedule": replace(
             found, profile=replace(found.profile, schedule=replace(found.profile.schedule, name="interleaved"))
         ),
-        "the usual collective": replace(found, collective="tree"),
+        "chips as published: bow": replace(
+            found, stage=replace(found.stage, target=slow.target), profile=replace(found.profile, system=slow)
+        ),
         f"precision {SMALL.precision}": replace(
             found, stage=replace(found.stage, workload=found.workload.changed(precision="fp32.32"))
         ),
@@ -191,6 +194,7 @@ def test_a_run_stands_beside_an_account_of_its_own_settings_alone(made: SystemRu
         assert "621.23" not in told
         assert "Beside what was logged" not in to_html(run)
     assert "an update, ms, beside the run with these settings\n" in system_command.words(found)
+    assert replace(found, profile=replace(found.profile, system=System("bow-pod64", power=100.0))).unlike_logged == ()
     # one chip a replica has no order of stages
     assert (
         "a grouped schedule"
@@ -248,6 +252,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
         "ring",
     )
     assert data["update_overhead"] == 0
+    assert (
+        __main__.main(["profile", "bert-base", "--system", "bow-pod64/chips=8/clock=1e9", "--micro-batches", "4"]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert "2 replicas of 4 stages on bow-pod64, 8 chips of bow with clock 1000000000.0" in printed
     assert __main__.main([*say, "--micro-batches", "4", "--host-samples-per-second", "10"]) == 0
     printed = capsys.readouterr().out
     assert "input-bound: the hosts take 3,200.000 ms to feed an update" in printed
@@ -274,6 +283,11 @@ def test_the_command_lists_what_fits(capsys: pytest.CaptureFixture[str], monkeyp
         (["bert-large", "--configurations"], "--configurations is of many chips"),
         (["bert-large", "--system", "pod64", "--target", "bow"], "--target is of one chip, which --system says"),
         (["bert-large", "--system", "pod63"], "unknown system 'pod63'"),
+        (["bert-large", "--system", "pod64/chips=many"], "pod64/chips=many: chips must be an integer, not 'many'"),
+        (
+            ["bert-large", "--target", "pod16/chips=8"],
+            "--target is of one chip, and pod16/chips=8 is a system: --system",
+        ),
         (["bert-large", "--system", "bow-pod16", "--replicas", "4"], "replicas=2 at most, or a larger system"),
         (["mlp", "--system", "pod64"], "--system is for workloads"),
     ],
