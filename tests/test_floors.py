@@ -59,7 +59,7 @@ FLOORS = {
     "reproduce": Floor(("ipu_core.reproduce", "ipu_core.figures"), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
     "command line": Floor(
-        ("ipu_core.__main__", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")
+        ("ipu_core.__main__", "ipu_core.command_line", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")
     ),  # gathers names
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.chip.system import SYSTEMS, System
+from ipu_core.chip.system import SYSTEMS, System, read_chips
 from ipu_core.chip.target import CHIPS, Target
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.block import check_stash as check_format
@@ -273,7 +273,7 @@ def chip_of(spec: Target | System | str | None) -> Target:
 
 
 def chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
-    """The chip that `target=` says, and the system that it or `system=` says.
+    """The chip that `target=` says, and the system that it or `system=` says; a text as of `read_chips`.
 
     Raises:
         TypeError: a system that is none.
@@ -281,18 +281,19 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
     """
     if not isinstance(system, System | None):
         raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
-    if isinstance(spec, str) and spec in SYSTEMS:
-        spec = System(spec)
+    named = isinstance(spec, str)
+    if isinstance(spec, str):
+        if (name := spec.partition("/")[0]) not in (*CHIPS, *SYSTEMS):
+            raise ValueError(
+                f"unknown target {name!r}; valid targets are {', '.join(CHIPS)}, of replicas {', '.join(SYSTEMS)}"
+            )
+        spec = read_chips(spec)
     if isinstance(spec, System):
         if system is not None and system != spec:
             raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
         return spec.target, spec
-    if isinstance(spec, str) and spec not in CHIPS:
-        raise ValueError(
-            f"unknown target {spec!r}; valid targets are {', '.join(CHIPS)}, of replicas {', '.join(SYSTEMS)}"
-        )
-    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
-    if system is not None and spec in (None, Target()):  # none was named
+    chip = Target() if spec is None else spec
+    if system is not None and chip == Target() and not named:
         chip = system.target
     if system is not None and system.target != chip:
         raise ValueError(

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from ipu_core.report.page import WIDTH, box, key, page, squeezed, table
 from ipu_core.system.account import SystemProfile
 from ipu_core.system.schedule import Schedule
+from ipu_core.workloads.logs import error_words
 from ipu_core.workloads.system_run import SystemRun
 
 _LIGHT: Final = {
@@ -142,7 +143,6 @@ def _scaling(made: SystemRun) -> str:
 def _logged(made: SystemRun) -> list[str]:
     here = 1e3 * made.profile.seconds_per_update
     rows = [
-        (run.words(), f"{run.step_ms:,.2f}", f"{here:,.2f}", f"{100 * (here / run.step_ms - 1):+.1f} %")
-        for run in made.logged
+        (run.words(), f"{run.step_ms:,.2f}", f"{here:,.2f}", error_words(here / run.step_ms - 1)) for run in made.logged
     ]
     return ["<h2>Beside what was logged</h2>", table(("run", "ms", "here", "error"), rows)] if rows else []

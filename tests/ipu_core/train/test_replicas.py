@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import lowprec as lp
 from ipu_core import (
     Adam,
+    Execution,
     FloatingPointControl,
     Lamb,
     Sgd,
@@ -341,6 +342,12 @@ def test_a_system_alone_says_its_chips() -> None:
         loss, params(), batches(16, 0), optimizer=Sgd(0.1), precision="fp32.32", replicas=4, system=System("bow-2000")
     )
     assert made.target.name == "bow"
+    typed = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Sgd(0.1), precision="fp32.32", replicas=2, target="bow-pod64/chips=2"
+    )
+    assert typed.execution.system == System("bow-pod64", chips=2)
+    with pytest.raises(ValueError, match="the chips of the system bow-pod16 are not the target, gc200"):
+        Execution(target="gc200/tiles=1472", system=System("bow-pod16"))
 
 
 def test_blame_and_diverge_say_what_they_take() -> None:
