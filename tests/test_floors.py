@@ -46,7 +46,7 @@ FLOORS = {
         ("runs",),
     ),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
-    "system": Floor(("ipu_core.system",), ("compile",)),
+    "system": Floor(("ipu_core.system",), ("compile", "report")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "files": Floor(("ipu_core.train.checkpoint", "ipu_core.train.table"), ("runs",)),
     "watch": Floor(

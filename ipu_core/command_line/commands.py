@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_core import figures, own, packing, reproduce, study, workloads
 from ipu_core.command_line.given import settings_of
-from ipu_core.command_line.words import OF_SYSTEMS, option
+from ipu_core.command_line.words import OF_CHIPS, OF_SYSTEMS, option
 from ipu_core.study import live
 from ipu_core.study.executors import connected
 from ipu_core.study.settings import Point, Settings
@@ -86,7 +86,7 @@ def run_profile(given: argparse.Namespace) -> int:
             raise ValueError("--recompute of a workload is none or layers")
         if given.system is not None:
             return _on_system(given)
-        if said := [name for name in (*OF_SYSTEMS, "replicas", "collective") if getattr(given, name) is not None]:
+        if said := [name for name in (*OF_SYSTEMS, *OF_CHIPS) if getattr(given, name) is not None]:
             raise ValueError(f"{option(said[0])} is of many chips: --system says which")
         workloads.command.profile(
             given.name, given.stage, micro_batch=given.micro_batch, micro_batches=given.micro_batches,
@@ -103,6 +103,8 @@ def _on_system(given: argparse.Namespace) -> int:
     for name, why in {"target": "which --system says", "stage": "and --system takes the slowest"}.items():
         if getattr(given, name) is not None:
             raise ValueError(f"--{name} is of one chip, {why}")
+    if not isinstance(given.stages, int | None):
+        raise ValueError("--stages of a workload is how many, as in --stages 4")
     if given.configurations:
         others = (
             "replicas", "micro_batches", "collective", "precision", "recompute", "update_overhead", "out",

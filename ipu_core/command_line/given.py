@@ -63,7 +63,7 @@ def settings_of(given: argparse.Namespace, precisions: Sequence[str]) -> Setting
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup, replicas=given.replicas, collective=given.collective,
-        sharded=tuple(given.sharded),
+        sharded=tuple(given.sharded), stages=given.stages, pipeline_schedule=given.pipeline_schedule,
         # what was typed before what is usual for the model
         **{**tuned(model, said), **said},
     )  # fmt: skip

@@ -78,6 +78,11 @@ def _replicas(parser: argparse.ArgumentParser) -> None:
         "--collective", metavar="ALGORITHM/...", help="how replicas add their gradients up, as "
         "ring/wire=float16/rounding=stochastic (default: a ring in the precision's own format)",
     )  # fmt: skip
+    parser.add_argument(
+        "--stages", type=typed.stages, default=1, metavar="K", help="chips of a replica, which its layers are cut over: "
+        "how many, or the first layer of each, as in embedding,layers.3 (default 1; of a workload: as published)",
+    )  # fmt: skip
+    parser.add_argument("--pipeline-schedule", default="grouped", metavar="NAME", help=choice("grouped", PIPELINES))
 
 
 def _scaling(parser: argparse.ArgumentParser) -> None:
@@ -132,10 +137,7 @@ def of_system(parser: argparse.ArgumentParser) -> None:
         "--system", metavar="NAME/...",
         help=f"of a workload, many chips: {', '.join(SYSTEMS)}; and any figures, as in bow-pod64/chips=4",
     )  # fmt: skip
-    parser.add_argument("--stages", type=typed.count, metavar="K", help="chips of a replica (default: as published)")
-    parser.add_argument(
-        "--schedule", "--pipeline-schedule", dest="pipeline_schedule", metavar="NAME", help=choice("grouped", PIPELINES)
-    )
+    parser.add_argument("--schedule", dest="pipeline_schedule", metavar="NAME", help="--pipeline-schedule")
     parser.add_argument("--global-batch", type=int, metavar="N", help="samples, instead of --micro-batches")
     parser.add_argument(
         "--configurations", action="store_true", default=None, help="replicas, stages and micro-batches that fit, in "

@@ -8,19 +8,17 @@ from ipu_core.study.typed import PRECISIONS
 DEFAULT = Settings()
 USUAL_OF_MODELS = {
     "precision": PRECISIONS[-1], "target": DEFAULT.target, "micro_batches": 1, "recompute": DEFAULT.recompute,
-    "replicas": 1, "collective": None,
+    "replicas": 1, "collective": None, "stages": 1, "pipeline_schedule": "grouped",
 }  # fmt: skip
-OF_SYSTEMS = (
-    "system", "stages", "pipeline_schedule", "global_batch", "host_samples_per_second", "configurations",
-)  # fmt: skip
-OPTION = {"pipeline_schedule": "schedule"}
-"""What an option is called where its name here is another."""
+OF_SYSTEMS = ("system", "global_batch", "host_samples_per_second", "configurations")
+OF_CHIPS = ("stages", "pipeline_schedule", "replicas", "collective")
+"""Options of several chips that workloads and models have."""
 OF_WORKLOADS = ("stage", "micro_batch", "update_overhead", *OF_SYSTEMS)
 
 
 def option(name: str) -> str:
     """An option as it is typed."""
-    return f"--{OPTION.get(name, name).replace('_', '-')}"
+    return f"--{name.replace('_', '-')}"
 
 
 def usual(words: str, field: str) -> str:

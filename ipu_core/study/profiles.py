@@ -23,6 +23,8 @@ from ipu_core.study.models import catalogue as models
 from ipu_core.study.models.named import is_own
 from ipu_core.study.point import Problem, Recipe, check_size, ideal_step, make_loop
 from ipu_core.study.settings import Point, Settings
+from ipu_core.system import page as system_page
+from ipu_core.system.account import SystemProfile
 from ipu_core.train.optimizer_memory import OptimizerNeed, by_optimizer
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import planned_step
@@ -32,6 +34,7 @@ from lowprec import as_format
 
 Load = Callable[[Settings], models.Task]
 PROFILE = ("profile.json", "profile.html", "trace.json")
+SYSTEM = ("system.html", "system-trace.json")  # beside them, of several chips
 COMPARISON = "comparison.html"
 FAR = 4  # tiles' memory; what needs more is refused, since planning a step that is far too large takes long
 LAYERS = 16  # rows that are printed
@@ -45,11 +48,13 @@ class _Accounted:
         plan: in words.
         profile: the account.
         refusal: what was said where it does not fit; None: it does.
+        system: of the update on all chips; None: it does not fit.
     """
 
     plan: str
     profile: Profile
     refusal: OutOfTileMemory | None = None
+    system: SystemProfile | None = None
 
 
 def profile(
@@ -60,7 +65,8 @@ def profile(
     Args:
         settings: What is trained and where; the engine is always the tiles.
         precision: Its name.
-        folder: Where to write profile.json, profile.html and trace.json (for Perfetto); None: nowhere.
+        folder: Where to write profile.json, profile.html and trace.json (for Perfetto), and of several chips
+            system.html and system-trace.json; None: nowhere.
         load: As of `study`.
         as_json: Print what profile.json holds instead.
 
@@ -69,7 +75,7 @@ def profile(
         OutOfTileMemory: the values of one training step alone need several times what a tile has.
     """
     if folder is not None:
-        check_writable(folder, PROFILE)
+        check_writable(folder, (*PROFILE, *SYSTEM))
     if settings.stash is not None and as_format(settings.stash).dtype is None:
         raise ValueError(
             f"a profile is of the tiles, and {settings.target} has no unit for stashes in {settings.stash}: --stash "
@@ -92,11 +98,16 @@ def profile(
     data["by_optimizer"] = [need._asdict() for need in needs]
     scaled = _scaled(problem, how, precision, made)
     data["loss_scale"] = None if scaled is None else scaled._asdict()
+    data["system"] = None if made.system is None else made.system.to_json()
+    many = made.system if made.system is not None and made.system.chips > 1 else None
     print(json.dumps(data) if as_json else _words(title, made, needs, scaled))
     if folder is not None:
         page = to_html(made.profile, title, settings=said, samples=samples, data=data)
         texts = json.dumps(data), page, json.dumps(to_chrome(made.profile))
         write_texts(folder, dict(zip(PROFILE, texts, strict=True)))
+        if many is not None:
+            texts = system_page.to_html(many, title), json.dumps(system_page.to_chrome(many))
+            write_texts(folder, dict(zip(SYSTEM, texts, strict=True)))
 
 
 class ScaledStep(NamedTuple):
@@ -134,13 +145,13 @@ def _accounted(problem: Problem, how: Recipe, precision: str) -> _Accounted:
         check_size(problem, how, [precision])
         loop = make_loop(problem, how, Point(precision, 0))
     except OutOfTileMemory as refusal:
-        if refusal.needed > FAR * refusal.available:
+        if refusal.needed > FAR * refusal.available or how.execution.chips > 1:
             raise
         training = replace(how.training, precision=Precision.parse(precision))
         made = unfitting(functools.partial(ideal_step, problem), training, how.execution)
         return _Accounted(f"  {training.precision.words()}\n{made.plan.words()}", made.profile(None), refusal)
     assert loop.profile is not None
-    return _Accounted(loop.words(), loop.profile)
+    return _Accounted(loop.words(), loop.profile, system=loop.system_profile)
 
 
 def unfitting(trace: Trace, training: Training, execution: Execution) -> Bill:
@@ -160,6 +171,7 @@ def _words(title: str, made: _Accounted, needs: tuple[OptimizerNeed, ...], scale
     parts += [f"Plan\n{made.plan}", str(_operations(made.profile))]
     parts += [] if scaled is None else [scaled.words()]
     parts += [str(_layers(made.profile)), str(optimizer_table(needs)), str(made.profile)]
+    parts += [str(made.system)] if made.system is not None and made.system.chips > 1 else []
     return "\n\n".join(parts)
 
 

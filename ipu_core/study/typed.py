@@ -229,6 +229,11 @@ def recompute(text: str) -> Recompute:
         ) from None
 
 
+def stages(text: str) -> int | tuple[str, ...]:
+    """How many stages, or the names of the first layer of each, as in "embed,layers.3,layers.6"."""
+    return count(text) if text.isdecimal() else tuple(text.split(","))
+
+
 def count(text: str) -> int:
     """A number of seeds, workers or threads, of which lowprec takes no more."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ from ipu_core.compile.bill import Bill, bill
 from ipu_core.compile.schedule.residency import check_room
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfTileMemory, UnsupportedByTarget
-from ipu_core.ir.block import Block, Type, Var
+from ipu_core.ir.block import Block, Equation, Type, Var
 from ipu_core.ir.bodies import equations_of, flat, regions_of
 from ipu_core.ir.passes.checkpoint_names import beginning, near_words
 from ipu_core.ir.passes.pipeline import PipelineStage, forward_numbers, link_bytes, pipeline_stages
@@ -147,14 +148,22 @@ def _balanced(block: Block, planned: PlannedStep, how: Mapping[str, Any]) -> lis
 
 
 def _cycles(profile: Profile, block: Block, numbers: Sequence[int]) -> list[int]:
-    """Cycles of a micro-batch by forward equation, with those of its gradients."""
-    own = {e.name: e.keyed if e.of is None else e.of for e in equations_of(block) if e.role not in UPDATING}
-    found = dict.fromkeys(numbers, 0)
+    """Cycles of a micro-batch by forward equation, with its gradients and what is between it and the next."""
+    homes: dict[str | None, int] = {}
+    for equation in equations_of(block):
+        if equation.role == "forward" and equation.parameter is not None and equation.number in numbers:
+            homes.setdefault(equation.parameter, equation.number)
+    own: dict[str, int] = {}
+    for equation in _of_micro_batch(block):
+        traced = equation.keyed if equation.of is None else equation.of
+        if equation.of is None and equation.role != "forward":
+            traced = homes.get(equation.parameter, -1)  # a sum of gradients
+        own[equation.name] = bisect_right(numbers, traced) - 1
+    found = [0] * len(numbers)
     for step in profile.steps:
-        number = own.get(_label(step.name))
-        if number in found:
-            found[number] += step.account.cycles
-    return list(found.values())
+        if (place := own.get(_label(step.name), -1)) >= 0:
+            found[place] += step.account.cycles
+    return found
 
 
 def _bytes(block: Block, numbers: Sequence[int]) -> list[int]:
@@ -228,13 +237,19 @@ def _label(name: str) -> str:
     return name.partition(":")[0]
 
 
+def _of_micro_batch(block: Block) -> list[Equation]:
+    """The equations that run with each micro-batch; of a step without such all but the update's."""
+    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
+    if loops:
+        return [*flat(loops[0].body.equations)]
+    return [e for e in equations_of(block) if e.role not in UPDATING]
+
+
 def _times(profile: Profile, block: Block, micro_batches: int) -> _Times:
     """What the cycles of a chip's step are spent on."""
-    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
-    inside = [*flat(loops[0].body.equations)] if loops else [*equations_of(block)]
+    inside = _of_micro_batch(block)
     first = {e.name for e in inside if e.role == "forward" and e.of is None and e.drawn is None}
     update = {e.name for e in equations_of(block)} - {e.name for e in inside}
-    update |= {e.name for e in inside if e.role in UPDATING} if not loops else set()
     total = dict.fromkeys(_Times._fields, 0)
     for step in profile.steps:
         total[_spent_on(step, first, update, micro_batches)] += step.cycles

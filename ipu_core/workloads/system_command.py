@@ -10,12 +10,13 @@ from pathlib import Path
 from ipu_core.chip.system import read_system
 from ipu_core.study import typed
 from ipu_core.study.files import check_writable
-from ipu_core.system.account import SystemProfile
+from ipu_core.system.page import to_chrome
+from ipu_core.system.words import bound, copies, pipeline, sent
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
 from ipu_core.workloads.choices import configurations
 from ipu_core.workloads.logs import LoggedRun, error_words
-from ipu_core.workloads.system_page import to_chrome, to_html
+from ipu_core.workloads.system_page import to_html
 from ipu_core.workloads.system_run import SystemRun, on_system
 from lowprec import Collective
 
@@ -100,21 +101,21 @@ def words(made: SystemRun) -> str:
     idle = whole.system.chips - whole.chips
     unused = f", {idle:,} more are idle" if idle else ""
     lines = [
-        f"{work.title}, {work.size}: {_copies(whole)} on {whole.system.name}, "
+        f"{work.title}, {work.size}: {copies(whole)} on {whole.system.name}, "
         f"{whole.chips:,} chips of {whole.system.target.words}{unused}",
         f"{work.precision}; {whole.schedule.name}, {whole.micro_batches} micro-batches an update, a batch of "
         f"{whole.samples_per_update:,.0f}, recomputation: {work.recompute}",
         *(f"  {source}" for source in work.sources),
         "",
         str(_times(made)),
-        _bound(made),
+        bound(whole),
         "",
         f"the slowest stage, as which all are taken: {made.stage.stage.name}",
         f"  {_stage(made)}",
         f"  {_memory(made)}",
-        f"schedule: {_schedule(made)}",
+        f"schedule: {pipeline(whole)}",
         f"{whole.collective.words()}",
-        f"bytes a chip sends in an update: {_bytes(made)}",
+        f"bytes a chip sends in an update: {sent(whole)}",
         _energy(made),
         "",
         str(_logged(made)) if made.logged else _none_logged(made),
@@ -122,11 +123,6 @@ def words(made: SystemRun) -> str:
         f"planned in {made.planned_in:.1f} s",
     ]
     return "\n".join(lines)
-
-
-def _copies(whole: SystemProfile) -> str:
-    one = "" if whole.replicas == 1 else "s"
-    return f"{whole.replicas:,} replica{one} of {whole.stages} stage{'' if whole.stages == 1 else 's'}"
 
 
 def _times(made: SystemRun) -> Table:
@@ -149,15 +145,6 @@ def _times(made: SystemRun) -> Table:
     return Table(title, ("", "ms", "share"), tuple(rows))
 
 
-def _bound(made: SystemRun) -> str:
-    whole = made.profile
-    if whole.input_bound:
-        return f"input-bound: the hosts take {1e3 * whole.input_seconds:,.3f} ms to feed an update"
-    known = whole.system.host_samples_per_second
-    prepared = f"they prepare {known:,.0f} samples a second" if known else "what they can prepare is not said"
-    return f"bound by the chips: the hosts feed an update in less; {prepared}"
-
-
 def _stage(made: SystemRun) -> str:
     planned = f"planned {made.stage.cycles_per_micro_batch / 1e6:,.3f} M cycles a micro-batch"
     found = made.stage.measured
@@ -174,16 +161,6 @@ def _memory(made: SystemRun) -> str:
     memory = made.stage.profile.memory
     fits = "" if memory.peak_bytes <= memory.available else ": it does not fit"
     return f"fullest tile: {memory.peak_bytes:,} of {memory.available:,} bytes{fits}"
-
-
-def _schedule(made: SystemRun) -> str:
-    whole = made.profile
-    kept = ", ".join(map(str, whole.schedule.stashes))
-    return f"{whole.schedule.cycles:,} pipeline cycles, bubble {100 * whole.bubble:.1f} %, stashes by stage {kept}"
-
-
-def _bytes(made: SystemRun) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {size:,.0f}" for name, size in made.profile.bytes_per_chip.items())
 
 
 def _energy(made: SystemRun) -> str:
