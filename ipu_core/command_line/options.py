@@ -79,7 +79,7 @@ def _replicas(parser: argparse.ArgumentParser) -> None:
         "ring/wire=float16/rounding=stochastic (default: a ring in the precision's own format)",
     )  # fmt: skip
     parser.add_argument(
-        "--stages", type=typed.stages, default=1, metavar="K", help="chips of a replica, which its layers are cut over: "
+        "--stages", type=typed.stages, default=1, metavar="K", help="chips of a replica, that share its layers: "
         "how many, or the first layer of each, as in embedding,layers.3 (default 1; of a workload: as published)",
     )  # fmt: skip
     parser.add_argument("--pipeline-schedule", default="grouped", metavar="NAME", help=choice("grouped", PIPELINES))

@@ -106,8 +106,8 @@ def profile(
         texts = json.dumps(data), page, json.dumps(to_chrome(made.profile))
         write_texts(folder, dict(zip(PROFILE, texts, strict=True)))
         if many is not None:
-            texts = system_page.to_html(many, title), json.dumps(system_page.to_chrome(many))
-            write_texts(folder, dict(zip(SYSTEM, texts, strict=True)))
+            both = system_page.to_html(many, title), json.dumps(system_page.to_chrome(many))
+            write_texts(folder, dict(zip(SYSTEM, both, strict=True)))
 
 
 class ScaledStep(NamedTuple):

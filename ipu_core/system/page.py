@@ -21,7 +21,7 @@ DARK: Final = {
 }  # fmt: skip
 WORDS: Final = {
     "forward": "forward", "backward": "backward", "collective": "all-reduce of gradients", "update": "update",
-    "overhead": "what no model explains", "host": "host, beside it", "idle": "waits",
+    "overhead": "what no model explains", "host": "host", "idle": "waits",
 }  # fmt: skip
 LANE: Final = 26
 MOST: Final = 64
@@ -46,13 +46,13 @@ def stretches(profile: SystemProfile) -> Iterator[Stretch]:
     now = profile.schedule.seconds
     after = (
         ("collective", profile.collective.seconds), ("update", profile.update_seconds),
-        ("overhead", profile.update_overhead),
+        ("host", profile.host_seconds if profile.host_waits else 0.0), ("overhead", profile.update_overhead),
     )  # fmt: skip
     for kind, seconds in after:
         if seconds:
             yield from (Stretch(lane, kind, WORDS[kind], now, now + seconds) for lane in range(profile.stages))
         now += seconds
-    if profile.input_seconds:
+    if profile.input_seconds and not profile.host_waits:
         yield Stretch(profile.stages, "host", WORDS["host"], 0.0, profile.input_seconds)
 
 

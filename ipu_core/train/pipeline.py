@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,14 +68,7 @@ def pipeline_bill(block: Block, planned: PlannedStep, how: Mapping[str, Any]) ->
         raise UnsupportedByTarget(f"{on.target.name} has no links, over which stages hand on: another target=")
     if isinstance(on.stages, tuple):
         return _billed(block, planned, _named(planned.ideal, on.stages), how)
-    refused: OutOfTileMemory | None = None
-    for begins in dict.fromkeys(_balanced(block, planned, how)):
-        try:
-            return _billed(block, planned, begins, how)
-        except OutOfTileMemory as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
+    return _balanced(block, planned, how, on.stages)
 
 
 def _billed(block: Block, planned: PlannedStep, begins: Sequence[int], how: Mapping[str, Any]) -> PipelineBill:
@@ -91,13 +85,10 @@ def _billed(block: Block, planned: PlannedStep, begins: Sequence[int], how: Mapp
         except OutOfTileMemory as error:
             ways = f"this is stage {stage.number + 1} of {count}: more stages=, or recompute='layers', need less of it"
             raise error.with_ways((ways,)) from error
-    slowest = max(zip(bills, stages, strict=True), key=lambda each: _slowness(each[0], each[1].block, training))[0]
+    made = PipelineBill(bills[0].plan, bills[0].done, bills[0].skipped, stages, tuple(bills))
+    _, number = max((cycles, number) for number, cycles in enumerate(_slowness(made, training.micro_batches)))
+    slowest = bills[number]
     return PipelineBill(slowest.plan, slowest.done, slowest.skipped, stages, tuple(bills))
-
-
-def _slowness(one: Bill, block: Block, training: Training) -> int:
-    times = _times(one.done, block, training.micro_batches)
-    return times.forward + times.backward
 
 
 def _schedule(on: Execution, stages: int, micro_batches: int) -> Schedule:
@@ -124,27 +115,58 @@ def _named(ideal: Block, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(begins[1:])
 
 
-def _balanced(block: Block, planned: PlannedStep, how: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Where to cut, by the cycles of the whole step's plan on one chip; and if that does not fit, by bytes.
+def _balanced(block: Block, planned: PlannedStep, how: Mapping[str, Any], stages: int) -> PipelineBill:
+    """Cut by the cycles of the whole step's plan on one chip, and again by those of the stages that this made.
+
+    What shares a compute set on one chip may be alone on another, so a stage's own plan says more than the whole's.
+    Where no such cut fits its chips it is cut by bytes.
 
     Raises:
         ValueError: more stages than places.
+        OutOfTileMemory: nothing fits.
     """
     on, ideal = planned.execution, planned.ideal
-    assert isinstance(on.stages, int)
     numbers = forward_numbers(ideal)
-    if on.stages > len(numbers):
-        raise ValueError(f"stages={on.stages}: this model can be cut into {len(numbers)} at most")
+    if stages > len(numbers):
+        raise ValueError(f"stages={stages}: this model can be cut into {len(numbers)} at most")
     whole = bill(
         block, on.target, planned.accumulations, planned.training.control,
         **{**how, "share": False, "parallel": False, "allow_out_of_memory": True},
     )  # fmt: skip
     links = _crossing(ideal, numbers)
     passing = [2 * on.target.transfer_cycles(size, on.target.link_bandwidth) for size in links]
-    return [
-        _cut(numbers, _cycles(whole.done, block, numbers), passing, on.stages),
-        _cut(numbers, _bytes(block, numbers), links, on.stages),
-    ]
+    weights: list[float] = [*_cycles(whole.done, block, numbers)]
+    found: dict[tuple[int, ...], PipelineBill] = {}
+    for _ in range(CUTS):
+        begins = _cut(numbers, weights, passing, stages)
+        if begins in found:
+            break
+        try:
+            found[begins] = _billed(block, planned, begins, how)
+        except OutOfTileMemory:
+            break
+        weights = _corrected(weights, numbers, begins, found[begins], planned.training.micro_batches)
+    if not found:
+        return _billed(block, planned, _cut(numbers, _bytes(block, numbers), links, stages), how)
+    return min(found.values(), key=lambda made: max(_slowness(made, planned.training.micro_batches)))
+
+
+def _corrected(
+    weights: Sequence[float], numbers: Sequence[int], begins: Sequence[int], made: PipelineBill, micro_batches: int
+) -> list[float]:
+    """Weights that add up to what each stage takes by its own plan."""
+    bounds = [0, *(bisect_left(numbers, begin) for begin in begins), len(numbers)]
+    result = list[float]()
+    for (first, end), cycles in zip(pairwise(bounds), _slowness(made, micro_batches), strict=True):
+        total = sum(weights[first:end])
+        result += [weight * cycles / total if total else 0.0 for weight in weights[first:end]]
+    return result
+
+
+def _slowness(made: PipelineBill, micro_batches: int) -> list[int]:
+    """Cycles of each stage with a micro-batch."""
+    times = (_times(one.done, stage.block, micro_batches) for one, stage in zip(made.bills, made.stages, strict=True))
+    return [each.forward + each.backward for each in times]
 
 
 def _cycles(profile: Profile, block: Block, numbers: Sequence[int]) -> list[int]:
@@ -181,11 +203,11 @@ def _bytes(block: Block, numbers: Sequence[int]) -> list[int]:
 
 def _crossing(ideal: Block, numbers: Sequence[int]) -> list[int]:
     """Bytes that pass a cut before each forward equation, in float32: what is made before it and read behind it."""
-    place = {number: at for at, number in enumerate(numbers)}
     made: dict[Var, int] = {}
     last: dict[Var, int] = {}
-    for equation in equations_of(ideal):
-        if (at := place.get(equation.number)) is not None:
+    for equation in _of_micro_batch(ideal):
+        if equation.role == "forward":
+            at = max(0, bisect_right(numbers, equation.number) - 1)
             made |= dict.fromkeys(equation.outputs, at)
             last |= dict.fromkeys(equation.operands, at)
     total = [0] * len(numbers)
@@ -195,9 +217,9 @@ def _crossing(ideal: Block, numbers: Sequence[int]) -> list[int]:
     return total
 
 
-def _cut(numbers: Sequence[int], weights: Sequence[int], links: Sequence[int], stages: int) -> tuple[int, ...]:
+def _cut(numbers: Sequence[int], weights: Sequence[float], links: Sequence[int], stages: int) -> tuple[int, ...]:
     """Places at which the heaviest of so many stages, with what it hands on, is as light as can be."""
-    low, high = 0, sum(weights) + max(links, default=0)
+    low, high = 0, math.ceil(sum(weights)) + max(links, default=0)
     best = tuple(numbers[1:stages])
     while low <= high:
         bound = (low + high) // 2
@@ -209,14 +231,14 @@ def _cut(numbers: Sequence[int], weights: Sequence[int], links: Sequence[int], s
     return best
 
 
-def _within(weights: Sequence[int], links: Sequence[int], stages: int, bound: int) -> list[int] | None:
+def _within(weights: Sequence[float], links: Sequence[int], stages: int, bound: int) -> list[int] | None:
     """Cuts into exactly so many stages, none heavier than a bound; None: there are none."""
     cuts, first, total = list[int](), 0, len(weights)
     for stage in range(stages):
         left = stages - 1 - stage
         if not left:
             return cuts if sum(weights[first:]) <= bound else None
-        own, furthest = 0, None
+        own, furthest = 0.0, None
         for end in range(first + 1, total - left + 1):
             own += weights[end - 1]
             if own > bound:
@@ -230,6 +252,7 @@ def _within(weights: Sequence[int], links: Sequence[int], stages: int, bound: in
     return cuts
 
 
+CUTS = 4  # that are planned at most
 UPDATING = ("optimizer", "update")
 
 
