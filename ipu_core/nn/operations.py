@@ -170,11 +170,10 @@ def one_hot(labels: Value, classes: int) -> Value:
     """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros.
 
     Raises:
-        ValueError: classes that are no integer of at least 0, or more than labels can name.
+        TypeError: classes that are no integer.
+        ValueError: less than 0 of them, or more than labels can name.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or not 0 <= classes < 1 << 31:
-        raise ValueError(f"classes must be an integer of at least 0 and less than 2^31, not {classes!r}")
-    return apply("one_hot", labels, classes=int(classes))
+    return apply("one_hot", labels, classes=integer("classes", classes, 0, (1 << 31) - 1))
 
 
 def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key: KeyLike | None = None) -> Value:
