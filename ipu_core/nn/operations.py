@@ -13,6 +13,7 @@ from ipu_core.ir.block import Array, format_name
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.trace.array_functions import log1p
 from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.evaluation import evaluates
 from ipu_core.ir.trace.images import vector
 from ipu_core.ir.trace.values import (
     Traced,
@@ -180,7 +181,8 @@ def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key:
     """Sets a share of the elements to 0 and scales the others, so that the mean stays.
 
     Traced, the mask is drawn anew in every step, from the step's key and a number that this call gets when it is
-    traced; the gradient uses the same mask, and both engines draw the same. Leave the call out to evaluate a model.
+    traced; the gradient uses the same mask, and both engines draw the same. A prediction (`Predictor`,
+    `TrainLoop.predict`) keeps all elements as they are; of arrays, leave the call out to evaluate a model.
 
     Args:
         x: an array.
@@ -201,6 +203,11 @@ def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key:
         raise ValueError(f"a dropout rate must be in [0, 1), not {rate}")
     if isinstance(x, Traced) != (key is None):
         raise ValueError("dropout takes its bits from the step's key where it is traced, else from key=")
+    return x if evaluates() and isinstance(x, Traced) else drawn_out(x, float(rate), key)
+
+
+def drawn_out(x: Value, rate: float, key: KeyLike | None = None) -> Value:
+    """`dropout` in predictions too: for those to whom its mask is what they want."""
     # a mask compares 16 random bits; a rate just below 1 must keep something, or its scale would be infinite
     share = min(round(rate * MASK_STEPS), MASK_STEPS - 1) / MASK_STEPS
     if isinstance(x, Traced):
