@@ -298,7 +298,8 @@ def check_count(name: str, value: int, most: float = math.inf) -> int:
     """The value as an int; refuses what is not a positive integer, or above the most.
 
     Raises:
-        ValueError: in words.
+        TypeError: no integer.
+        ValueError: out of range.
     """
     check_integer(name, value, least=1)
     if value > most:

@@ -26,7 +26,7 @@ from ipu_core.system.schedule import SCHEDULES
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation, FloatFormat, as_format
 from lowprec import float32 as FLOAT32
-from lowprec.checks import by_number, iterable, number, shown
+from lowprec.checks import by_number, integer, iterable, number, shown
 
 Recompute = bool | float | tuple[str, ...]
 """What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
@@ -135,10 +135,8 @@ def check_one_number(value: Any) -> None:
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> int:
-    # bool is an int in Python: True would pass for 1.
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {shown(value)}")
-    return int(value)
+    """A whole number of at least `least`; another kind is a TypeError, as everywhere."""
+    return integer(name, value, least)
 
 
 def is_real(value: Any) -> bool:

@@ -294,6 +294,9 @@ def test_a_checkpoint_goes_on_with_as_many_replicas_alone(tmp_path: Path) -> Non
     ("error", "message", "options"),
     [
         (ValueError, "replicas must be an integer of at least 1, not 0", {"replicas": 0}),
+        (TypeError, "replicas must be an integer, not 2.0", {"replicas": 2.0}),
+        (TypeError, "micro_batches must be an integer, not 1.5", {"micro_batches": 1.5}),
+        (TypeError, "steps_per_call must be an integer, not True", {"steps_per_call": True}),
         (ValueError, "16 rows cannot be cut into 3 equal replicas", {"replicas": 3}),
         (ValueError, "cut into 8 equal replicas of 4 equal micro-batches", {"replicas": 8, "micro_batches": 4}),
         (ValueError, "collective= would do nothing", {"collective": Collective()}),
