@@ -249,7 +249,8 @@ def check_stages(given: Any) -> int | tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
+            kind = ValueError if isinstance(name, str) else TypeError
+            raise kind(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
     if len(names) < 2:
         raise ValueError(f"stages are named by the first layer of each, so two names at least, not {shown(given)}")
     return names

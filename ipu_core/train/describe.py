@@ -19,9 +19,9 @@ from ipu_core.ir.regions import Loop
 from ipu_core.system.account import SystemProfile
 from ipu_core.train.loss_scale import Skipped
 from ipu_core.train.options import Execution, Training, foreign, named
-from ipu_core.train.pipeline import system_profile
 from ipu_core.train.step import read_random
 from ipu_core.train.stepper import Stepper
+from ipu_core.train.system_profile import system_profile
 from ipu_core.train.table import Table
 from lowprec import Accumulation, Key
 from lowprec.processor import in_default_state

@@ -339,13 +339,13 @@ def _kept_for_gradients(block: Block, arrives: Mapping[Var, int], stage: int) ->
     views = lifetimes(block).views
     loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
     equations = [*flat(loops[0].body.equations)] if loops else [*flat(block.equations)]
-    first = {*(var for e in equations if _is_first(e) for var in e.outputs)}
+    first = {*(var for e in equations if is_first(e) for var in e.outputs)}
     first |= {var for var, source in arrives.items() if source < stage}
     first |= {each for loop in loops for _, each in loop.fed}
-    read = (views[var].root for e in equations if not _is_first(e) for var in e.operands if var in views)
+    read = (views[var].root for e in equations if not is_first(e) for var in e.operands if var in views)
     return [var for var in dict.fromkeys(read) if var in first]
 
 
-def _is_first(equation: Equation) -> bool:
+def is_first(equation: Equation) -> bool:
     """Whether it is of the forward pass, and not made again for gradients."""
     return equation.role == "forward" and equation.of is None and equation.drawn is None

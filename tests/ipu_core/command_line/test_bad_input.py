@@ -47,7 +47,10 @@ BAD = [
     (["--colour=red"], "unrecognized arguments: --colour=red (try --help)"),
     (["--=red"], "unrecognized arguments: --=red (try --help)"),
     (["--see", "2"], "unrecognized arguments: --see: is it --seeds? (try --help)"),
-    (["--st=2"], "unrecognized arguments: --st=2: is it --stash or --streamed or --steps? (try --help)"),
+    (["--st=2"], "unrecognized arguments: --st=2: is it --stash or --stages or --streamed? (try --help)"),
+    (["--stages", "0"], "argument --stages: must be an integer from 1 to 1,024, not '0'"),
+    (["--stages", "2,"], "stages must be a number, or names of layers such as 'blocks.0', not ''"),
+    (["--pipeline-schedule", "1f1b"], "pipeline_schedule='1f1b' would do nothing: one stage has nothing to wait for"),
     (["--repliacs=2"], "unrecognized arguments: --repliacs=2: is it --replicas? (try --help)"),
 ]
 
