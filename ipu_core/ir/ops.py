@@ -20,6 +20,9 @@ CUSTOM = "custom_gradient"
 """A result whose gradient is given, then what it is a function of, and what its gradient reads: see `ir.gradient_rule`.
 It is the result as it is."""
 
+GROUP_SUM = "group_all_reduce"
+"""A sum over neighbouring replicas in the middle of their passes, with which each goes on; COLLECTIVES are of all of
+them, once, behind their passes."""
 SET_ROW = "set_row"
 """A row, the place where it goes, and the table that is otherwise as it was: what a place of a scan leaves."""
 
@@ -37,6 +40,7 @@ Kind = typing.Literal[
     "order",
     "blocks",
     "collective",
+    "group",
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
 copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, blocks of
@@ -315,6 +319,7 @@ OPS = {op.name: op for op in (
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
     Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
+    Op(GROUP_SUM, "group", "reduction", 1, _same, params=("replicas", "collective")),
     Op("reduce_scatter", "collective", "gradient_sum", 1, _shard, params=("replicas", "collective")),
     Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
     Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),

@@ -36,7 +36,7 @@ from ipu_core.train.arguments import check_batch, check_loss, check_one_number, 
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
-from ipu_core.train.parts import part_of
+from ipu_core.train.parts import check_groups, part_of
 from lowprec import Accumulation, Collective, FloatFormat, Key, formats
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -256,7 +256,9 @@ def step_block(
     )  # fmt: skip
     numbers = (np.float32(0),) * (2 if scaled else 1)
     state, part = initial_state(params, optimizer, model_state), part_of(batch, micro_batches, replicas)
-    return by_shards(as_it_runs(trace(step, state, part, *numbers, carry=True)), replicas)
+    made = as_it_runs(trace(step, state, part, *numbers, carry=True))
+    check_groups(made, replicas)
+    return by_shards(made, replicas)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import flat
 from ipu_core.ir.exact import inner
 from ipu_core.ir.gradient_rule import ways as gradient_ways
-from ipu_core.ir.ops import CUSTOM, SCALES, SET_ROW
+from ipu_core.ir.ops import CUSTOM, GROUP_SUM, SCALES, SET_ROW
 from ipu_core.ir.passes.scale_check import Edge
 from ipu_core.ir.regions import Scan
 from ipu_core.ir.trace.values import (
@@ -154,6 +154,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
     # Every replica's cotangent reaches every replica's value.
     "all_reduce": (lambda ct, e, y, x: apply("all_reduce", ct, **e.params),),
+    GROUP_SUM: (lambda ct, e, y, x: apply(GROUP_SUM, ct, **e.params),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
