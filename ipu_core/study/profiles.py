@@ -81,7 +81,7 @@ def profile(
     problem = models.problem(tiled, task)
     how = Recipe(training=tiled.training(problem), execution=tiled.execution(), steps=tiled.steps)
     made = _accounted(problem, how, precision)
-    title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
+    title = f"{models.title(tiled, task, 'one step')}, {how.execution}, {precision}"
     training = replace(how.training, precision=Precision.parse(precision))
     said = settings_in_words({**tiled.record(task), **training.record(), **how.execution.record()})
     trace = functools.partial(ideal_step, problem)

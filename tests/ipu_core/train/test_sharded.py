@@ -9,6 +9,7 @@ import pytest
 
 import lowprec as lp
 from ipu_core import Adam, Lamb, Optimizer, Sgd, Target, TrainLoop, nn, plan, trace
+from ipu_core.errors import NothingSaved
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import flat
 from ipu_core.ir.passes.sharded import sharded
@@ -183,6 +184,25 @@ def test_memory_falls_and_no_bit_changes() -> None:
     assert whole.training.digest() == shards.training.digest()
 
 
+@pytest.mark.parametrize("names", ["params.*", "optimizer.*"])
+def test_shards_that_cost_more_than_they_free_are_said_with_both_figures(names: str) -> None:
+    kept: dict[str, Any] = dict(
+        optimizer=Adam(0.01), precision="fp32.32", replicas=4, target="m2000", streamed="optimizer.*"
+    )
+    whole = TrainLoop(loss, params(), batches(16, 0), **kept)
+    with pytest.warns(NothingSaved) as said:
+        shards = TrainLoop(loss, params(), batches(16, 0), sharded=names, **kept)
+    assert whole.profile is not None
+    assert shards.profile is not None
+    own, without = shards.profile.memory.peak_bytes, whole.profile.memory.peak_bytes
+    assert own > without
+    assert [str(each.message) for each in said] == [
+        f"sharded='{names}' makes the fullest tile fuller: {own:,} bytes, {without:,} without it; what is gathered is "
+        "whole where it is used"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_what_is_kept_in_shards_and_streamed_is_a_share() -> None:
     kept: dict[str, Any] = dict(
         optimizer=Adam(0.01), precision="fp32.32", replicas=4, target="m2000", streamed="optimizer.*"
@@ -200,6 +220,12 @@ def test_refusals() -> None:
         TrainLoop(loss, params(), batches(16, 0), sharded="params.*", **{**kept, "replicas": 1})
     with pytest.raises(ValueError, match="no part of the state that can be in shards is called 'moments'"):
         TrainLoop(loss, params(), batches(16, 0), sharded="moments", **kept)
+    plain = {**kept, "optimizer": Sgd(0.1)}
+    for engine in ("direct", "tiles"):
+        with pytest.raises(
+            ValueError, match=r"sharded='optimizer.\*': this optimizer keeps no state that .*; 'params.\*' ar"
+        ):
+            TrainLoop(loss, params(), batches(16, 0), sharded="optimizer.*", engine=engine, **plain)
     with pytest.raises(TypeError, match="sharded must be names"):
         TrainLoop(loss, params(), batches(16, 0), sharded=[3], **kept)
 
