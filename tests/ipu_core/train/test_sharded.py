@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ipu_core.ir.regions import Branch
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import _Walk
 from ipu_core.ir.run.kernels import given_order
+from ipu_core.train.fullest import fullest
 from lowprec import Collective, Key
 from tests.ipu_core.train.test_replicas import MEET, _met, batches, loss, params
 
@@ -181,6 +183,9 @@ def test_memory_falls_and_no_bit_changes() -> None:
     assert whole.train(batches(rows, 0)) == shards.train(batches(rows, 0))
     lp.testing.assert_same_bits(whole.params["w"], shards.params["w"])
     assert "in shards optimizer.*" in str(shards.execution)
+    for name in ("w", "state.optimizer.first_moment.w"):  # called the same with any setting
+        sizes = [int(each.profile.memory.tiles_of(name).sum()) for each in (whole, shards)]
+        assert sizes[1] == (sizes[0] if name == "w" else sizes[0] // 16)
     assert whole.training.digest() == shards.training.digest()
 
 
@@ -244,3 +249,15 @@ def test_an_update_that_needs_more_than_its_elements_is_refused() -> None:
         ValueError, match=r"the update of [vw] is more than one of its elements each: .* needs all of it"
     ):
         TrainLoop(loss, params(), batches(16, 0), sharded="optimizer.*", **kept)
+
+
+def test_what_a_setting_saves_is_measured_with_the_shards() -> None:
+    loop = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic", replicas=4,
+        target="m2000", sharded="optimizer.*",
+    )  # fmt: skip
+    assert loop.profile is not None
+    own, whole = loop.profile.memory.peak_bytes, dataclasses.replace(loop.execution, sharded=())
+    planned = loop._stepper.prepared.planned
+    assert fullest(planned, loop.execution) == own
+    assert fullest(planned, whole) != own
