@@ -189,8 +189,9 @@ def test_an_end_in_one_replica_is_an_end_of_all() -> None:
     bad[20] = 3e38  # of the last replica: its product is infinite, and its group's mean
     with pytest.raises(NotFinite, match=r"it began in w\.forward\.dot"):
         loop.train((bad, labels))
-    assert np.isfinite(loop_of(2, 4, engine="direct").train((x, labels)))
-    assert loop.count_updates((x, labels)).wanted > 0
+    other = loop_of(2, 4, engine="direct")
+    assert np.isfinite(other.train((x, labels)))
+    assert other.count_updates((x, labels)).wanted > 0
     with pytest.raises(ValueError, match="run beside each other"):
         diverge(loop_of(2, 2), loop_of(2, 2, precision="fp16.16/nearest"), [batch(24)])
 
