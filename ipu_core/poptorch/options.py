@@ -6,12 +6,17 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.poptorch.words import CHIPS, OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
-from ipu_core.train.arguments import check_engine, check_integer
+from ipu_core.poptorch.words import OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
+from ipu_core.train.arguments import check_engine, check_integer, chip_and_system
+from lowprec import Collective
 from lowprec.checks import expect, shown, truth
 from lowprec.extras import optional
+
+LEAST_SHARED = 8192
+"""Elements from which PopTorch shares a tensor out among replicas."""
 
 
 class _Group:
@@ -95,8 +100,8 @@ class TensorLocationSettings(_Group):
     """Where a kind of tensors lies: on the tiles or in streaming memory."""
 
     def __init__(self) -> None:
-        self.on_chip = True
-        self.least = 0
+        self.on_chip, self.least = True, 0
+        self.shared, self.least_shared = False, LEAST_SHARED
 
     def useOnChipStorage(self, use: bool = True) -> Self:
         """Puts tensors on the tiles (True) or in streaming memory."""
@@ -107,9 +112,16 @@ class TensorLocationSettings(_Group):
         check_integer("minElementsForOffChip", min_elements)
         return self._set(least=int(min_elements))
 
+    def useReplicatedTensorSharding(self, use: bool = True) -> Self:
+        """Whether replicas share the tensors out, one part for each; with one replica nothing changes."""
+        return self._set(shared=truth("useReplicatedTensorSharding", use))
+
+    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
+        """Tensors of fewer elements stay whole (not said: 8,192, as in PopTorch)."""
+        check_integer("minElementsForReplicatedTensorSharding", min_elements)
+        return self._set(least_shared=int(min_elements))
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("useReplicatedTensorSharding", "minElementsForReplicatedTensorSharding"):
-            raise AttributeError(f"{name} is not here: {CHIPS}")
         if name in ("useIOTilesToLoad", "useIOTilesToStore"):
             raise AttributeError(f"{name} is not here: all tiles compute")
         raise AttributeError(name)
@@ -147,10 +159,21 @@ class _TensorLocations(_Group):
         Args:
             sizes: elements of each parameter by name.
         """
-        for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
-            if where is not None and not where.on_chip:
+        for where, pattern in self._said():
+            if not where.on_chip:
                 # tensors of two elements and more, which is Graphcore's own threshold
                 yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
+
+    def sharded(self, sizes: dict[str, int]) -> Iterator[str]:
+        """Names of the state that replicas share out, for `TrainLoop(sharded=)`."""
+        for where, pattern in self._said():
+            if where.shared:
+                yield from (pattern.format(name) for name, size in sizes.items() if size >= where.least_shared)
+
+    def _said(self) -> Iterator[tuple[TensorLocationSettings, str]]:
+        """What was said of a kind of tensors, with the pattern of their names."""
+        every = (self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")
+        return ((where, pattern) for where, pattern in every if where is not None)
 
 
 class Options(_Group):
@@ -159,20 +182,27 @@ class Options(_Group):
     Args:
         precision: a `Precision` or its name; None: the module's own format, float32 (fp32.32) or half (fp16.32, with
             weights in half), with the sums and moments that the optimizer and `Precision` ask for.
-        target: the modelled chip, or its name.
+        target: the modelled chip, or its name; of replicas a `System` or its name, such as "pod16", whose links they
+            meet over.
         engine: "tiles", with cycles and memory in `profile`, or "direct": the same bits without them.
+        collective: the order and the formats in which gradients of replicas are added, a `lowprec.Collective`; None: a
+            ring in the format of gradient sums.
 
     Raises:
+        TypeError: a collective that is none.
         ValueError: an unknown precision, target or engine.
     """
 
     def __init__(
-        self, *, precision: Precision | str | None = None, target: Target | str = "gc200", engine: str = "tiles"
-    ) -> None:
+        self, *, precision: Precision | str | None = None, target: Target | System | str = "gc200",
+        engine: str = "tiles", collective: Collective | None = None,
+    ) -> None:  # fmt: skip
         check_engine(engine)
+        if collective is not None:
+            expect(Collective, collective=collective)
         self.precision = None if precision is None else Precision.parse(precision)
-        self.target = target if isinstance(target, Target) else Target(target)
-        self.engine = engine
+        self.target, self.system = chip_and_system(target, None)
+        self.engine, self.collective = engine, collective
         self.device_iterations, self.random_seed = 1, 0
         self.replication_factor = 1
         self.output_mode, self.output_return_period = OutputMode.Default, 1
@@ -199,15 +229,9 @@ class Options(_Group):
         return self._set(device_iterations=int(device_iterations))
 
     def replicationFactor(self, replication_factor: int) -> Self:
-        """Copies of the model: 1.
-
-        Raises:
-            NotImplementedError: more.
-        """
+        """Chips that each have the model and rows of their own; training, their gradients meet in every step."""
         check_integer("replicationFactor", replication_factor, least=1)
-        if replication_factor > 1:
-            raise NotImplementedError(f"replicationFactor({replication_factor}) is not here: {CHIPS}")
-        return self
+        return self._set(replication_factor=int(replication_factor))
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
         """What a call gives back of its batches: see `OutputMode`."""

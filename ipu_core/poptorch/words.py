@@ -41,7 +41,7 @@ class DataLoaderMode(enum.Enum):
 
 
 PIPELINES = "there are no pipelines, phases or stages: a model runs on one chip"
-CHIPS = "by PopTorch's words a model runs on one chip; a TrainLoop of from_torch(...) takes replicas="
+CHIPS = "replicas are alike: replicationFactor says how many, and all of a step's rows are in one call"
 STORED = "nothing is compiled to a file: TrainLoop.save keeps a run"
 OPERATION = "no operation here does it"
 NOT_HERE: Mapping[str, str] = {

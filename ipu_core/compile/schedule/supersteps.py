@@ -21,7 +21,7 @@ from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.occupancy import occupancy
-from ipu_core.ir.ops import COLLECTIVES, ELEMENTWISE, GATHERS, OPS
+from ipu_core.ir.ops import COLLECTIVES, EACH_REPLICA, ELEMENTWISE, GATHERS, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 from ipu_core.placement.matmul import SumPlan
 
@@ -94,7 +94,7 @@ def _kind(equation: Equation) -> Hashable:
     if equation.op in ELEMENTWISE:
         return equation.op
     if (
-        equation.op in COLLECTIVES and equation.family != "loss"
+        equation.op in COLLECTIVES - {EACH_REPLICA} and equation.family != "loss"
     ):  # one message has a part of each; losses go to the host
         how = equation.params.get("collective")
         return "links", "ring" if how is None else how.algorithm

@@ -456,11 +456,13 @@ def test_blocks_lie_on_the_one_chip() -> None:
     [
         (lambda: poptorch.Stage, r"poptorch\.Stage is not here: there are no pipelines"),
         (lambda: poptorch.Phase, r"poptorch\.Phase is not here: there are no pipelines"),
-        (lambda: poptorch.for_loop, "no operation here does it"),
+        (lambda: poptorch.for_loop, "recurrent layers are loops on the device"),
+        (lambda: poptorch.nop, "no operation here does it"),
+        (lambda: poptorch.CommGroupType, "replicas are alike: replicationFactor"),
         (lambda: poptorch.Options().setExecutionStrategy, "there are no pipelines"),
         (lambda: poptorch.Options().anchorTensor, "TrainLoop"),
         (lambda: poptorch.Options().TensorLocations.numIOTiles, "all tiles compute"),
-        (lambda: poptorch.TensorLocationSettings().useReplicatedTensorSharding, "runs on one chip"),
+        (lambda: poptorch.TensorLocationSettings().useIOTilesToLoad, "all tiles compute"),
         (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).compileAndExport, r"TrainLoop\.save keeps"),
     ],
 )
@@ -482,8 +484,8 @@ def test_refusals() -> None:
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     with pytest.raises(ValueError, match="deviceIterations must be an integer of at least 1"):
         poptorch.Options().deviceIterations(0)
-    with pytest.raises(NotImplementedError, match=r"replicationFactor\(2\) is not here"):
-        poptorch.Options().replicationFactor(2)
+    with pytest.raises(ValueError, match="replicationFactor must be an integer of at least 1"):
+        poptorch.Options().replicationFactor(0)
     with pytest.raises(NotImplementedError, match=r"useIpuModel\(False\)"):
         poptorch.Options().useIpuModel(True).useIpuModel(False)
     with pytest.raises(ValueError, match=r"output_return_period is of OutputMode\.EveryN alone"):
