@@ -11,7 +11,7 @@ from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of,
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.outputs import combined, of_replicas
 from ipu_core.poptorch.settings import in_float32, precision_of
-from ipu_core.poptorch.words import OutputMode
+from ipu_core.poptorch.words import INFERENCE_NOT_HERE, MODEL_NOT_HERE, OutputMode
 from ipu_core.train.predictor import Predictor
 
 
@@ -31,6 +31,8 @@ class InferenceModel(PoplarExecutor):
     Attributes:
         predictor: what runs; None before it is compiled.
     """
+
+    _not_here = MODEL_NOT_HERE | INFERENCE_NOT_HERE
 
     def __init__(self, model: Any, options: Options | None) -> None:
         super().__init__(model, options)
@@ -63,7 +65,8 @@ class InferenceModel(PoplarExecutor):
         if replicas > 1:
             every = [of_replicas(every[first : first + replicas]) for first in range(0, len(every), replicas)]
         found = combined(every, mode, self.options.output_return_period)
-        return unflatten(outputs[0][1], found)
+        assert self._captured is not None
+        return self._captured.exported.remake(unflatten(outputs[0][1], found))
 
     def isCompiled(self) -> bool:
         """Whether it was captured and compiled."""
@@ -104,7 +107,7 @@ class InferenceModel(PoplarExecutor):
         options, precision = self.options, precision_of(self.options, self.model)
         # captured in float32, as all modules are: the precision says the formats
         with in_float32(self.model):
-            model = captured(self.model, batches[0], inference=True)
+            model = captured(self.model, batches[0], inference=True, like=self._like)
         self.predictor = Predictor(
             model, model.params, tensors_of(batches[0]), precision=precision, engine=options.engine,
             target=options.target, key=options.random_seed, model_state=model.state, control=control_of(options),

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.poptorch.words import OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
+from ipu_core.poptorch.words import (
+    LOCATION_NOT_HERE,
+    LOCATIONS_NOT_HERE,
+    OPTIONS_NOT_HERE,
+    PRECISION_NOT_HERE,
+    TRAINING_NOT_HERE,
+    MeanReductionStrategy,
+    OutputMode,
+    ReductionType,
+)
 from ipu_core.train.arguments import check_engine, check_integer, chip_and_system
 from lowprec import Collective
 from lowprec.checks import expect, shown, truth
@@ -29,6 +38,13 @@ class _Group:
             raise ValueError("options are fixed once a DataLoader took them: opts.clone() may be changed")
         object.__setattr__(self, name, value)
 
+    _not_here: Mapping[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._not_here:
+            raise AttributeError(f"{name} is not here: {self._not_here[name]}")
+        raise AttributeError(f"{type(self).__name__.lstrip('_')} has no {name}")
+
     def _set(self, **values: Any) -> Self:
         for name, value in values.items():
             setattr(self, name, value)
@@ -41,6 +57,8 @@ class _Group:
 
 class _Training(_Group):
     """`Options.Training`."""
+
+    _not_here = TRAINING_NOT_HERE
 
     def __init__(self) -> None:
         self.gradient_accumulation = 1
@@ -75,6 +93,8 @@ class _Training(_Group):
 class _PrecisionGroup(_Group):
     """`Options.Precision`."""
 
+    _not_here = PRECISION_NOT_HERE
+
     def __init__(self) -> None:
         self.stochastic: bool | None = None
         self.partials: str | None = None
@@ -99,6 +119,8 @@ class _PrecisionGroup(_Group):
 class TensorLocationSettings(_Group):
     """Where a kind of tensors lies: on the tiles or in streaming memory."""
 
+    _not_here = LOCATION_NOT_HERE
+
     def __init__(self) -> None:
         self.on_chip, self.least = True, 0
         self.shared, self.least_shared = False, LEAST_SHARED
@@ -121,14 +143,11 @@ class TensorLocationSettings(_Group):
         check_integer("minElementsForReplicatedTensorSharding", min_elements)
         return self._set(least_shared=int(min_elements))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("useIOTilesToLoad", "useIOTilesToStore"):
-            raise AttributeError(f"{name} is not here: all tiles compute")
-        raise AttributeError(name)
-
 
 class _TensorLocations(_Group):
     """`Options.TensorLocations`."""
+
+    _not_here = LOCATIONS_NOT_HERE
 
     def __init__(self) -> None:
         self.weights: TensorLocationSettings | None = None
@@ -144,14 +163,6 @@ class _TensorLocations(_Group):
         """Where moments lie between steps."""
         expect(TensorLocationSettings, location=location)
         return self._set(optimizer=copy.copy(location))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("setActivationLocation", "setAccumulatorLocation"):
-            raise AttributeError(f"{name} is not here: weights and moments alone go to streaming memory as a kind; "
-                                 "TrainLoop(streamed=) takes names of activations")  # fmt: skip
-        if name == "numIOTiles":
-            raise AttributeError("numIOTiles is not here: all tiles compute")
-        raise AttributeError(name)
 
     def streamed(self, sizes: dict[str, int]) -> Iterator[str]:
         """Names of the state in streaming memory, for `TrainLoop(streamed=)`.
@@ -192,6 +203,8 @@ class Options(_Group):
         TypeError: a collective that is none.
         ValueError: an unknown precision, target or engine.
     """
+
+    _not_here = OPTIONS_NOT_HERE
 
     def __init__(
         self, *, precision: Precision | str | None = None, target: Target | System | str = "gc200",
@@ -278,11 +291,6 @@ class Options(_Group):
         for part in (self._training, self._precision, self._locations, self):
             part._fixed = True
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OPTIONS_NOT_HERE:
-            raise AttributeError(f"{name} is not here: {OPTIONS_NOT_HERE[name]}")
-        raise AttributeError(f"Options has no {name}")
 
 
 def _clone(options: Options) -> Options:

@@ -125,8 +125,8 @@ class LossWithOutputs:
         return of_replicas(list(zip(*arrays, strict=True)))
 
     def nested(self, outputs: Sequence[Any]) -> Any:
-        """Outputs nested as the module nests them."""
-        return unflatten(self._tree, list(outputs))
+        """Outputs nested as the module nests them, in its classes."""
+        return self.model.exported.remake(unflatten(self._tree, list(outputs)))
 
 
 def of_replicas(found: Sequence[Sequence[Array]]) -> list[Array]:

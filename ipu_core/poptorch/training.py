@@ -152,7 +152,7 @@ class TrainingModel(PoplarExecutor):
         count, replicas, mode = training.gradient_accumulation, options.replication_factor, options.output_mode
         precision = precision_of(options, self.model, self._optimizer)
         with in_float32(self.model):
-            model = captured(self.model, parts_of(batches[0], count * replicas)[0], kept=True)
+            model = captured(self.model, parts_of(batches[0], count * replicas)[0], kept=True, like=self._like)
             made = self._read(model, self._optimizer)
         self._kept = LossWithOutputs(model, count, replicas, mode, total=training.reduction == ReductionType.Sum)
         sizes = {name: x.size for name, x in model.params.items()}
