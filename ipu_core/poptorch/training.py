@@ -77,6 +77,8 @@ class TrainingModel(PoplarExecutor):
             some = [self._kept.batch(tensors_of(batch)) for batch in batches[first : first + several]]
             self.loop.run(some, len(some))
             found += self._kept.read(self.loop.model_state, self.loop.for_host)
+        # torch's schedulers warn of an optimizer that made no update before their first step: this one did
+        self._optimizer._opt_called = True
         self.copyWeightsToHost()
         return self._kept.nested(combined(found, mode, options.output_return_period))
 

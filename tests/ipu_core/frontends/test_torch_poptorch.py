@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -254,8 +255,10 @@ def test_schedulers_go_through_set_optimizer() -> None:
         expected.backward()
         optimizers[1].step()
         assert float(model(x, labels)[1]) == pytest.approx(float(expected), rel=1e-5)
-        for scheduler in schedulers:
-            scheduler.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of schedulers, that no step of the optimizer came before theirs
+            for scheduler in schedulers:
+                scheduler.step()
         model.setOptimizer(optimizers[0])
     optimizers[0].param_groups[0]["momentum"] = 0.5
     with pytest.raises(ValueError, match="learning rates alone"):
