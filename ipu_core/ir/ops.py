@@ -26,6 +26,9 @@ them, once, behind their passes."""
 SET_ROW = "set_row"
 """A row, the place where it goes, and the table that is otherwise as it was: what a place of a scan leaves."""
 
+EACH_REPLICA = "each_replica"
+"""What each replica has of its own for the host, which reads all of it; the program goes on with the first one's."""
+
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
@@ -324,6 +327,7 @@ OPS = {op.name: op for op in (
     Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
     Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
     Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
+    Op(EACH_REPLICA, "collective", "structure", 1, _same, exact=True, params=("replicas",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -359,10 +363,11 @@ DOTS = _of("product")
 
 COLLECTIVES = _of("collective")
 """Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, whole or a shard of it
-for each, what all have one after another, the largest, or what the first has. Where a program runs alone all replicas
-have the same, and it is the first."""
+for each, what all have one after another, the largest, what the first has, or what each has, of which the program goes
+on with the first one's and the host reads all. Where a program runs alone all replicas have the same, and it is the
+first."""
 
-LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", "all_gather"))
+LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", EACH_REPLICA, "all_gather"))
 """Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS

@@ -254,6 +254,12 @@ class TrainLoop(Reports):
         return np.array(losses, np.float32)
 
     @property
+    def for_host(self) -> list[Array] | None:
+        """What a loss that has parts of its state `for_host` gave of them in the last step on every replica,
+        (replicas, ...) each, in order and also where the step was skipped; None where vertices ran."""
+        return self._runner.for_host
+
+    @property
     def state(self) -> State:
         """A copy of everything that a step changes: parameters, moments, loss scale, steps done, generators."""
         return self._stepper.state

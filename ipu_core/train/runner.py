@@ -126,6 +126,16 @@ class Runner:
         """The leaves of the state in memory; while an observer is called they still hold the values before the step."""
         return self.executable.held
 
+    @property
+    def for_host(self) -> list[Array] | None:
+        """What every replica had for the host in the last step, (replicas, ...), in the order of the state.
+
+        None: vertices ran, which leave it in the state alone.
+        """
+        if self._machine is not None:
+            return None
+        return [self.executable.for_host[number] for number in sorted(self.executable.for_host)]
+
     def read(self) -> list[Array]:
         """Copies of the leaves of the state."""
         return self._runs.read()

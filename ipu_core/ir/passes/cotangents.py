@@ -189,9 +189,10 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
-dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica. Where there is no
-derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have it), that of
-absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all gradients."""
+dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica, each_replica. Where
+there is no derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have
+it), that of absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all
+gradients."""
 
 
 def rules_of(equation: Equation) -> tuple[Cotangent, ...]:

@@ -178,6 +178,7 @@ DECLARED: Mapping[str, Callable[[_Call], Any]] = {
     "all_gather": lambda call: np.resize(call.operands[0], call.shape),
     "all_reduce_max": lambda call: call.operands[0],
     "first_replica": lambda call: call.operands[0],
+    "each_replica": lambda call: call.operands[0],
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": lambda call: dropout_mask(call.params["rate"])(call.key, 0, np.empty(call.shape, call.fmt.dtype)),

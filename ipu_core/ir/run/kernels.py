@@ -338,6 +338,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
     "all_reduce_max": _reshape,
     "first_replica": _reshape,
+    "each_replica": _reshape,
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, replicas_of, steps_of
-from ipu_core.ir.ops import COLLECTIVES
+from ipu_core.ir.ops import COLLECTIVES, EACH_REPLICA
 from ipu_core.ir.run.collectives import around_meetings, batch_inputs, meeting, replica_key
 from ipu_core.ir.run.execute import Executable, checked
 from ipu_core.ir.run.kernels import BoundCall
@@ -71,6 +71,8 @@ class Replicated(Executable):
         if equation.op in ("reduce_scatter", "all_gather"):
             raise NotImplementedError(f"{equation.name}: shards are for the account; numbers are made of whole arrays")
         (own,) = operands
+        if equation.op == EACH_REPLICA:
+            return self._for_host(equation, own, output)
         needed = 1 if equation.op == "first_replica" else self._replicas
         every = np.empty((needed, *own.shape), own.dtype)
 
@@ -85,6 +87,15 @@ class Replicated(Executable):
             return lambda key: np.max(every, 0, out=output)
         call = meeting(equation, control)
         return lambda key: call(every, key, output)
+
+    def _for_host(self, equation: Equation, own: Array, output: Array) -> BoundCall:
+        self.for_host[equation.number] = np.empty((self._replicas, *own.shape), own.dtype)
+
+        def bring(number: int) -> None:
+            self.for_host[equation.number][number, ...] = own
+
+        self._bring.append(bring)
+        return lambda key: np.copyto(output, self.for_host[equation.number][0, ...])
 
     def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
         if len(values) != len(places):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -254,8 +255,10 @@ def test_schedulers_go_through_set_optimizer() -> None:
         expected.backward()
         optimizers[1].step()
         assert float(model(x, labels)[1]) == pytest.approx(float(expected), rel=1e-5)
-        for scheduler in schedulers:
-            scheduler.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of schedulers, that no step of the optimizer came before theirs
+            for scheduler in schedulers:
+                scheduler.step()
         model.setOptimizer(optimizers[0])
     optimizers[0].param_groups[0]["momentum"] = 0.5
     with pytest.raises(ValueError, match="learning rates alone"):
@@ -456,11 +459,20 @@ def test_blocks_lie_on_the_one_chip() -> None:
     [
         (lambda: poptorch.Stage, r"poptorch\.Stage is not here: there are no pipelines"),
         (lambda: poptorch.Phase, r"poptorch\.Phase is not here: there are no pipelines"),
-        (lambda: poptorch.for_loop, "no operation here does it"),
+        (lambda: poptorch.for_loop, "recurrent layers are loops on the device"),
+        (lambda: poptorch.ICustomArgParser, "mappings, dataclasses"),
+        (lambda: poptorch.Error, r"errors are Python's"),
+        (lambda: poptorch.Options().Precision.halfFloatCasting, "formats are those of the module"),
+        (lambda: poptorch.Options().Training.setConvolutionDithering, "decides no bit"),
+        (lambda: poptorch.Options().toDict, r"print\(options\) shows them"),
+        (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).setOptimizer, "an inferenceModel trains nothing"),
+        (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).replicaGrouping, "replicas are alike"),
+        (lambda: poptorch.nop, "no operation here does it"),
+        (lambda: poptorch.CommGroupType, "replicas are alike: replicationFactor"),
         (lambda: poptorch.Options().setExecutionStrategy, "there are no pipelines"),
         (lambda: poptorch.Options().anchorTensor, "TrainLoop"),
         (lambda: poptorch.Options().TensorLocations.numIOTiles, "all tiles compute"),
-        (lambda: poptorch.TensorLocationSettings().useReplicatedTensorSharding, "runs on one chip"),
+        (lambda: poptorch.TensorLocationSettings().useIOTilesToLoad, "all tiles compute"),
         (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).compileAndExport, r"TrainLoop\.save keeps"),
     ],
 )
@@ -482,8 +494,8 @@ def test_refusals() -> None:
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     with pytest.raises(ValueError, match="deviceIterations must be an integer of at least 1"):
         poptorch.Options().deviceIterations(0)
-    with pytest.raises(NotImplementedError, match=r"replicationFactor\(2\) is not here"):
-        poptorch.Options().replicationFactor(2)
+    with pytest.raises(ValueError, match="replicationFactor must be an integer of at least 1"):
+        poptorch.Options().replicationFactor(0)
     with pytest.raises(NotImplementedError, match=r"useIpuModel\(False\)"):
         poptorch.Options().useIpuModel(True).useIpuModel(False)
     with pytest.raises(ValueError, match=r"output_return_period is of OutputMode\.EveryN alone"):
