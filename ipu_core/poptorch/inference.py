@@ -11,6 +11,7 @@ from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of,
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.outputs import combined, of_replicas
 from ipu_core.poptorch.settings import in_float32, precision_of
+from ipu_core.poptorch.stages import warn_of_inference
 from ipu_core.poptorch.words import INFERENCE_NOT_HERE, MODEL_NOT_HERE, OutputMode
 from ipu_core.train.predictor import Predictor
 
@@ -105,6 +106,7 @@ class InferenceModel(PoplarExecutor):
         if self.predictor is not None:
             return
         options, precision = self.options, precision_of(self.options, self.model)
+        warn_of_inference(self.model, options.strategy)
         # captured in float32, as all modules are: the precision says the formats
         with in_float32(self.model):
             model = captured(self.model, batches[0], inference=True, like=self._like)

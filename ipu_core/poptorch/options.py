@@ -9,6 +9,7 @@ from typing import Any, Self
 from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.poptorch.stages import PipelinedExecution, ShardedExecution, Strategy
 from ipu_core.poptorch.words import (
     LOCATION_NOT_HERE,
     LOCATIONS_NOT_HERE,
@@ -218,6 +219,7 @@ class Options(_Group):
         self.engine, self.collective = engine, collective
         self.device_iterations, self.random_seed = 1, 0
         self.replication_factor = 1
+        self.strategy: Strategy | None = None
         self.output_mode, self.output_return_period = OutputMode.Default, 1
         self._training, self._precision, self._locations = _Training(), _PrecisionGroup(), _TensorLocations()
 
@@ -245,6 +247,11 @@ class Options(_Group):
         """Chips that each have the model and rows of their own; training, their gradients meet in every step."""
         check_integer("replicationFactor", replication_factor, least=1)
         return self._set(replication_factor=int(replication_factor))
+
+    def setExecutionStrategy(self, strategy: PipelinedExecution | ShardedExecution) -> Self:
+        """How stages follow each other, and where blocks say no chip, which they are: `PipelinedExecution(...)`."""
+        expect(Strategy, strategy=strategy)
+        return self._set(strategy=strategy)
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
         """What a call gives back of its batches: see `OutputMode`."""

@@ -13,7 +13,9 @@ from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of,
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.outputs import LossWithOutputs, combined
 from ipu_core.poptorch.settings import in_float32, precision_of, scale_of, settings_of
+from ipu_core.poptorch.stages import stages_of
 from ipu_core.poptorch.words import OutputMode, ReductionType
+from ipu_core.system.account import SystemProfile
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.optim.common import Common
@@ -137,6 +139,11 @@ class TrainingModel(PoplarExecutor):
         """The account of a step; None before it is compiled and on the direct engine."""
         return None if self.loop is None else self.loop.profile
 
+    @property
+    def system_profile(self) -> SystemProfile | None:
+        """The account of a step on all chips of replicas and stages; None as `profile`."""
+        return None if self.loop is None else self.loop.system_profile
+
     def _versions(self) -> list[int]:
         return [x._version for x in self.model.parameters()]
 
@@ -160,6 +167,8 @@ class TrainingModel(PoplarExecutor):
         sizes = {name: x.size for name, x in model.params.items()}
         sharded = tuple(options.TensorLocations.sharded(sizes)) if replicas > 1 else ()
         last = mode in (OutputMode.Final, OutputMode.Default)
+        stages = stages_of(self.model, options.strategy)
+        schedule = "grouped" if not stages or options.strategy is None else options.strategy.schedule
         self.loop = TrainLoop(
             self._kept, model.params, self._kept.batch(tensors_of(batches[0])), optimizer=made,
             precision=precision, engine=options.engine, target=options.system or options.target,
@@ -167,7 +176,9 @@ class TrainingModel(PoplarExecutor):
             micro_batches=count, replicas=replicas, collective=options.collective, sharded=sharded,
             loss_scale=scale_of(options, self._optimizer),
             # outputs of every step are read between steps, so a call has one step where all are asked for
-            steps_per_call=options.device_iterations if last else 1, model_state=self._kept.state(),
+            # and an account of stages is of one step
+            steps_per_call=options.device_iterations if last and not stages else 1, model_state=self._kept.state(),
+            stages=stages or 1, pipeline_schedule=schedule,
             streamed=tuple(options.TensorLocations.streamed(sizes)), control=control_of(options),
         )  # fmt: skip
         self.captured, self._made, self._written = model, made, self._versions()

@@ -40,15 +40,12 @@ class DataLoaderMode(enum.Enum):
     AsyncRebatched = 2
 
 
-PIPELINES = "there are no pipelines, phases or stages: a model runs on one chip"
+PHASES = "BeginBlock(layer, ipu_id=) and PipelinedExecution make stages; there are no phases, and no chip has several"
 CHIPS = "replicas are alike: replicationFactor says how many, and all of a step's rows are in one call"
 STORED = "nothing is compiled to a file: TrainLoop.save keeps a run"
 OPERATION = "no operation here does it"
 NOT_HERE: Mapping[str, str] = {
-    **dict.fromkeys([
-        "Stage", "Phase", "AutoStage", "Liveness", "PipelinedExecution", "ShardedExecution",
-        "SerialPhasedExecution", "ParallelPhasedExecution",
-    ], PIPELINES),
+    **dict.fromkeys(["Phase", "Liveness", "SerialPhasedExecution", "ParallelPhasedExecution"], PHASES),
     **dict.fromkeys([
         "CommGroupType", "VariableRetrievalMode", "Distributed",
     ], CHIPS),
@@ -115,7 +112,6 @@ LOCATION_NOT_HERE: dict[str, str] = dict.fromkeys(("useIOTilesToLoad", "useIOTil
 """Setters of `TensorLocationSettings`."""
 
 OPTIONS_NOT_HERE: dict[str, str] = {
-    "setExecutionStrategy": PIPELINES,
     **dict.fromkeys([
         "Distributed", "inputReplicaGrouping", "broadcastBuffers", "autoRoundNumIPUs", "syncPattern",
     ], CHIPS),
