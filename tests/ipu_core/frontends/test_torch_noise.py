@@ -1,5 +1,4 @@
-"""Random numbers that a captured module draws: their distribution, whose bits they are, and what
-is trained with them."""
+"""Random numbers that a captured module draws: their distribution, whose bits they are, and training with them."""
 
 from __future__ import annotations
 
