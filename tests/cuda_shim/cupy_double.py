@@ -99,6 +99,9 @@ class ndarray:
     def transpose(self, *axes: int) -> ndarray:
         return self._like(self.host.transpose(*axes))
 
+    def swapaxes(self, first: int, second: int) -> ndarray:
+        return self._like(self.host.swapaxes(first, second))
+
     def view(self, dtype: Any) -> ndarray:
         return self._like(self.host.view(dtype))
 

@@ -1,8 +1,8 @@
-"""The cuda backend: rounding, arithmetic, functions and sums of CuPy arrays, by the CPU's own headers and NVRTC.
+"""The cuda backend: rounding, arithmetic, sums and convolutions of CuPy arrays, by the CPU's own headers and NVRTC.
 
 Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `reduce_sum`,
-`reduce_max`, `scatter_add`, and `sum` and its kin of CuPy arrays run on their device, on CuPy's current stream, and
-return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first
+`reduce_max`, `scatter_add`, `matmul`, `conv2d` and its gradients, and `sum` and its kin of CuPy arrays run on their
+device, on CuPy's current stream, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first
 needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
 - `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")`
@@ -26,7 +26,8 @@ from typing import Any
 from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
 from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
-from lowprec.backends.cuda.device import check, output_array
+from lowprec.backends.cuda.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
+from lowprec.backends.cuda.device import check, output_apart, output_array
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
@@ -41,6 +42,9 @@ __all__ = [
     "check",
     "column_sums",
     "convert",
+    "correlate",
+    "correlate_gradient",
+    "correlate_windows",
     "decode",
     "elementwise",
     "fold_in",
@@ -51,6 +55,7 @@ __all__ = [
     "magnitudes",
     "maximum",
     "new_array",
+    "output_apart",
     "output_array",
     "pack",
     "product",
@@ -63,6 +68,7 @@ __all__ = [
     "underflows",
     "unpack",
     "values",
+    "weight_sums",
 ]
 
 

@@ -126,6 +126,19 @@ def output_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs: 
     return out
 
 
+def output_apart(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs: Any) -> Any:
+    """`output_for` of inputs that are read more than once: where out shares their memory the result is a new array.
+
+    Raises:
+        TypeError, ValueError: as `output_for`, but for shared memory.
+    """
+    if out is not None:
+        output_for(out, shape, dtype, inputs[0][..., :0])  # nothing shares memory with no elements
+        if any(overlap(out, x) for x in inputs):
+            out = None
+    return output_for(out, shape, dtype, *inputs)
+
+
 def overlap(a: Any, b: Any) -> bool:
     """Whether the ranges of memory of two GPU arrays overlap."""
     (start, end), (first, last) = byte_range(a), byte_range(b)

@@ -136,12 +136,12 @@ def test_sums_compile(mode: str) -> None:
         compiled(tree_source("sums.cu"), "sm_90", (("LP_FINISH", finish), *terms, *step, *last), stack=True)
 
 
-@pytest.mark.parametrize("each", ["4", "8"])
+@pytest.mark.parametrize("each, windows", [("4", "0"), ("8", "0"), ("4", "1")])
 @pytest.mark.parametrize("mode", ["-1", "0", "6"])
-def test_products_compile(mode: str, each: str) -> None:
+def test_products_compile(mode: str, each: str, windows: str) -> None:
     for kind, lane in (("Numbers<float>", "u32"), ("Codes<u8>", "u32")):
         operands = (("LP_A", kind), ("LP_A_READ", lane), ("LP_B", kind), ("LP_B_READ", lane))
-        step = (("LP_STEP", mode), ("LP_STEP_LANE", "u32"), ("LP_SUMS", each))
+        step = (("LP_STEP", mode), ("LP_STEP_LANE", "u32"), ("LP_SUMS", each), ("LP_WINDOWS", windows))
         ptx = compiled(tree_source("product.cu"), "sm_90", (*operands, *step), fused=True, stack=True)
         # Four k of a whole panel stand side by side, and one of the others.
         assert len(re.findall(r"fma\.rn\.f32", ptx)) >= 5 * int(each) ** 2
