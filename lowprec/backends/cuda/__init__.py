@@ -2,8 +2,9 @@
 
 Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `reduce_sum`,
 `reduce_max`, `scatter_add`, `matmul`, `conv2d` and its gradients, and `sum` and its kin of CuPy arrays run on their
-device, on CuPy's current stream, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first
-needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
+device, on CuPy's current stream, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU
+gives. CuPy is imported when it is first needed; a kernel is compiled when it is first used (about 0.2 s) and kept in
+CuPy's folder.
 
 - `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")`
   work. CuPy (14 or later) stores such arrays and computes with none of them but bfloat16: it raises, where a plain

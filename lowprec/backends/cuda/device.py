@@ -142,7 +142,7 @@ def output_apart(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs
 def overlap(a: Any, b: Any) -> bool:
     """Whether the ranges of memory of two GPU arrays overlap."""
     (start, end), (first, last) = byte_range(a), byte_range(b)
-    return start < last and first < end
+    return max(start, first) < min(end, last)
 
 
 def _same_place(a: Any, b: Any) -> bool:
