@@ -85,6 +85,16 @@ COLUMN = _struct(
     ("number", "f8", (2,)),
     ("format", FORMAT, (2,)),
 )
+BLOCKS = _struct(
+    *((name, ROUNDING) for name in ("rounding", "scale_rounding")),
+    *((name, FORMAT) for name in ("source", "element", "scale")),
+    *((name, "i8") for name in ("lines", "length", "columns", "block", "blocks")),
+    *((name, "u8") for name in ("key", "offset")),
+    *((name, "f8") for name in ("tensor", "limit", "least")),
+    ("carry_from", "u8"),
+    ("integer", "f8"),
+    *((name, "i4") for name in ("emax", "scale_least", "scale_most", "void_blocks")),
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 
