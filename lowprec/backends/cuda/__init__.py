@@ -1,4 +1,4 @@
-"""The cuda backend: rounding, arithmetic, sums, convolutions, blocks of CuPy arrays, by the CPU's own headers and NVRTC.
+"""The cuda backend: what CuPy arrays are computed with, on their device, by the CPU's own headers and NVRTC.
 
 Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `sum` and its
 kin, `reduce_sum`, `reduce_max`, `scatter_add`, `matmul`, `conv2d` and its gradients, `to_blocks`, `to_scaled`, `pack`,
@@ -24,12 +24,13 @@ compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
 from typing import Any
 
-from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
+from lowprec.backends.cpu import changes, fold_in, magnitudes, random_words, split, underflows
 from lowprec.backends.cuda.blocks import dequantize, largest_magnitude, quantize, scale_and_round, spread_power
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
 from lowprec.backends.cuda.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
 from lowprec.backends.cuda.device import check, copied, output_apart, output_array, output_of_any, overlap
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
+from lowprec.backends.cuda.layouts import pack, rotated, unpack
 from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
@@ -67,6 +68,7 @@ __all__ = [
     "quantize",
     "random_words",
     "reduce",
+    "rotated",
     "scale_and_round",
     "scatter",
     "shaped",

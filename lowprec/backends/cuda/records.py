@@ -95,6 +95,12 @@ BLOCKS = _struct(
     ("integer", "f8"),
     *((name, "i4") for name in ("emax", "scale_least", "scale_most", "void_blocks")),
 )
+PACK = _struct(*((name, "i8") for name in ("rows", "size", "bytes")), ("bits", "i4"))
+ROTATE = _struct(
+    *((name, "i8") for name in ("pairs", "length", "columns", "half")),
+    ("factor", "f8"),
+    *((name, "i4") for name in ("before", "after")),
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 

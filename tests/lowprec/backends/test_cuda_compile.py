@@ -167,6 +167,12 @@ def test_blocks_compile(scale: str) -> None:
         compiled(tree_source("blocks.cu"), "sm_90", (*spread, ("LP_SCALE", scale), *both[2:], *made[2:]))
 
 
+@pytest.mark.parametrize("real", ["float", "double"])
+@pytest.mark.parametrize("name", ["pack", "unpack", "rotate"])
+def test_layouts_compile(name: str, real: str) -> None:
+    compiled(tree_source("layouts.cu"), "sm_90", (("LP_KERNEL", name), ("LP_REAL", real)))
+
+
 @pytest.mark.parametrize("architecture", MOSTLY_ONE)
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
 def test_every_header_compiles_alone(header: Path, architecture: str) -> None:
