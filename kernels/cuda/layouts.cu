@@ -65,8 +65,8 @@ LP_INLINE void rotate(const RotateJob &job, const void *, void *values, const vo
     const i64 step = i64(gridDim.x) * blockDim.x, length = job.length, half = job.half;
     for (i64 pair = i64(blockIdx.x) * blockDim.x + threadIdx.x; pair < job.pairs; pair += step) {
         const i64 column = pair % job.columns, n = pair / job.columns;
-        // half 0: blocks of one element, which are only multiplied.
-        const i64 low = half ? n / half * 2 * half + n % half : n, high = low + half;
+        // A power of two, or 0: blocks of one element, which are only multiplied.
+        const i64 within = n & (half - 1), low = 2 * (n - within) + within, high = low + half;
         LP_REAL *x = static_cast<LP_REAL *>(values) + low * job.columns + column, *y = x + half * job.columns;
         LP_REAL a = *x, b = *y;
         if (job.before) a *= sign[low % length], b *= sign[high % length];
