@@ -109,7 +109,10 @@ def stages_of(model: Any, strategy: Strategy | None) -> tuple[str, ...]:
 
 
 def _by_stages(marked: list[tuple[str, Place]], stages: tuple[Stage, ...]) -> tuple[str, ...]:
-    names = {place.user_id: name for name, place in reversed(marked) if place.user_id is not None}
+    names: dict[str, str] = {}
+    for name, place in marked:
+        if place.user_id is not None:
+            names.setdefault(place.user_id, name)  # a block of several layers begins with the first
     for stage in stages:
         if unknown := [block for block in stage.blocks if block not in names]:
             there = ", ".join(names) or "none"

@@ -450,9 +450,7 @@ def test_blocks_lie_on_the_one_chip() -> None:
     module, x = Blocks(), torch.randn(4, 3)
     poptorch.removeBlocks(module)
     torch.testing.assert_close(poptorch.inferenceModel(module, direct())(x), module(x).detach())
-    with pytest.raises(
-        NotImplementedError, match=r"within forward is not here: BeginBlock\(layer, ipu_id=\)"
-    ):
+    with pytest.raises(NotImplementedError, match=r"within forward is not here: BeginBlock\(layer, ipu_id=\)"):
         poptorch.Block("other", ipu_id=1)
 
 
