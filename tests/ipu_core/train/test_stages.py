@@ -450,3 +450,17 @@ def test_a_direct_loop_has_no_account() -> None:
     loop = loop_of(chain, stages=2, engine="direct")
     assert loop.system_profile is None
     assert loop.train(BATCH) == loop_of(chain, engine="direct").train(BATCH)
+
+
+def test_a_loop_in_words() -> None:
+    """The update's time and the slowest stage's memory; the direct engine says that nothing reads stages."""
+    loop = loop_of(chain, stages=2)
+    whole = loop.system_profile
+    assert whole is not None
+    assert f"{1e6 * whole.seconds_per_update:,.2f} us a step on 1 replica of 2 stages" in str(loop)
+    assert "fullest tile of the slowest stage" in str(loop)
+    assert "the direct engine has no account, which alone reads stages" in str(
+        loop_of(chain, stages=2, engine="direct")
+    )
+    assert str(whole).startswith("An update on gc200: 1 replica of 2 stages, 2 chips")
+    assert "stage 2: " in str(whole)
