@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ipu_core import Adam, Lamb, Optimizer, OutOfTileMemory, Sgd, System, Target, TrainLoop, UnsupportedByTarget, nn
@@ -228,7 +228,7 @@ def pipelined(loop: TrainLoop, begins: list[int], name: str, batch: Any) -> tupl
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate))  # shrinking takes minutes
 def test_a_pipeline_makes_the_bits_of_one_chip(data: st.DataObject) -> None:
     """Two stages to five, in any schedule, cut anywhere: what the chips hand each other is all that they need."""
     model = data.draw(st.sampled_from(sorted(MODELS)))
