@@ -177,6 +177,13 @@ def arange(stop: int) -> ndarray:
     return asarray(np.arange(stop))
 
 
+def from_dlpack(x: Any) -> ndarray:
+    """What a capsule holds; it must be of integers, whose dtypes every CuPy knows, or of NumPy's own floats."""
+    array: ndarray = x.__dlpack__()
+    assert array.dtype.isbuiltin == 1, f"CuPy may not know {array.dtype}"
+    return array
+
+
 def concatenate(arrays: list[ndarray], axis: int) -> ndarray:
     return asarray(np.concatenate([x.host for x in arrays], axis=axis))
 
