@@ -112,9 +112,9 @@ lint: setup
 bench: setup
 	env -u OPENBLAS_CORETYPE $(PY) -m tests.benchmarks $(ARGS)
 
-# Rounding, arithmetic and sums on a GPU as fractions of a copy's speed, where there is one (the extra `cuda`).
+# Every family's bits on a GPU and times as fractions of a copy's, where there is one (the extra `cuda`): a report to paste.
 bench-cuda: setup
-	$(PY) -m tests.benchmarks.bench_cuda
+	$(PY) -m lowprec.testing gpu
 
 # The site, in build/site: every warning is an error.
 docs: $(DOCS)

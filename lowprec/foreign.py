@@ -11,16 +11,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from lowprec._dlpack import from_dlpack
+from lowprec.backends.owner import is_cupy, load
 from lowprec.types import Array
-from lowprec.values.formats import format_of_dtype
+from lowprec.values.formats import format_of_dtype, formats
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_SIGNED: Mapping[int, str] = MappingProxyType({1: "int8", 2: "int16", 4: "int32", 8: "int64"})
 _OWN = frozenset({np.ndarray, float, int, bool, str, tuple, type(None)})  # quickly seen to be no library's
 
 
@@ -46,22 +49,39 @@ class Library(Protocol):
 
 @dataclass(frozen=True)
 class Torch:
-    """torch's tensors on the CPU."""
+    """torch's tensors: on the CPU seen as NumPy's arrays, on a GPU of CUDA as CuPy's."""
 
     torch: Any
     name: str = "torch"
 
     def input(self, x: Any) -> Array:
-        return from_dlpack(x)
+        return self._on_device(x) if x.is_cuda else from_dlpack(x)
+
+    def _on_device(self, x: Any) -> Any:
+        """A tensor on a GPU as a CuPy array of the same memory, in order behind the work of torch's current stream."""
+        if x.requires_grad:
+            raise BufferError("a tensor that requires a gradient, which no call here follows, is not taken: x.detach()")
+        fmt = formats.get(str(x.dtype).removeprefix("torch."))
+        # As integers, which CuPy takes in whatever the format; the bytes stay where they are.
+        codes = x if fmt is None else x.view(getattr(self.torch, _SIGNED[x.element_size()]))
+        array = load("cuda").from_dlpack(codes)
+        return array if fmt is None else array.view(fmt.dtype)
 
     def output(self, out: Any) -> Array:
         if isinstance(out, self.torch.Tensor) and out.requires_grad:
             # Written in place its gradient would be wrong, in silence.
             raise TypeError("out is a tensor that requires a gradient, which no call here follows: give out.detach()")
-        return from_dlpack(out, writable=True)
+        return self._on_device(out) if out.is_cuda else from_dlpack(out, writable=True)
 
     def array(self, result: Array) -> Any:
         fmt = format_of_dtype(result.dtype)
+        if is_cupy(result):
+            dtype = None if fmt is None else getattr(self.torch, fmt.name, None)
+            if fmt is not None and dtype is None:
+                raise TypeError(f"torch has no dtype {fmt.name}: take round's values, or encode's codes")
+            codes = result if dtype is None else result.view(_SIGNED[result.dtype.itemsize])
+            tensor = self.torch.from_dlpack(codes)
+            return tensor if dtype is None else tensor.view(dtype)
         # NumPy's own dtypes; torch.from_numpy refuses those of ml_dtypes.
         if fmt is None or result.dtype.isbuiltin == 1:
             return self.torch.from_numpy(result)
@@ -167,6 +187,8 @@ def _numpy(x: Any) -> Any:
 
 
 def _given_back(library: Library, result: Any) -> Any:
+    if is_cupy(result):
+        return library.array(result)
     if isinstance(result, (np.ndarray, np.generic)):
         return library.array(np.asarray(result))
     return result.of_library(library.name) if hasattr(result, "of_library") else result

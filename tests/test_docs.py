@@ -13,6 +13,7 @@ import lowprec
 from ipu_core import Precision, nn
 from ipu_core.ir.precision.precision import PRESETS
 from ipu_core.ir.precision.role_formats import FORMATS
+from lowprec.backends.owner import load
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "notebooks" / "docs"
@@ -21,18 +22,26 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"\A---\nneeds: ([\w, ]+)\n---\n")
 """The first lines of a page whose snippets need packages that are not installed with the tests."""
 RUN = [page for page in PAGES if SNIPPET.search(page.read_text())]
+ON_A_GPU = [page for page in RUN if (needs := NEEDS.match(page.read_text())) and "cupy" in needs[1]]
 
 
 def name(page: Path) -> str:
     return page.relative_to(SITE / "pages").as_posix()
 
 
-@pytest.mark.parametrize("page", RUN, ids=name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.cuda] * (page in ON_A_GPU)) for page in RUN], ids=name
+)
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page.read_text()
     needs = NEEDS.match(text)
     for package in needs[1].split(", ") if needs else ():
         pytest.importorskip(package)
+    if page in ON_A_GPU:
+        try:
+            load("cuda").check()
+        except RuntimeError as error:
+            pytest.skip(str(error))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": name(page)}
     for snippet in SNIPPET.finditer(text):

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,7 @@ class ndarray:
     size = property(lambda self: self.host.size)
     strides = property(lambda self: self.host.strides)
     itemsize = property(lambda self: self.host.itemsize)
+    nbytes = property(lambda self: self.host.nbytes)
     ndim = property(lambda self: self.host.ndim)
     flags = property(lambda self: self.host.flags)
     T = property(lambda self: self._like(self.host.T))
@@ -120,6 +122,9 @@ class ndarray:
 
     def __and__(self, other: Any) -> ndarray:
         return asarray(self.host & other)
+
+    def __matmul__(self, other: ndarray) -> ndarray:
+        return asarray(self.host @ other.host)
 
     def copy(self) -> ndarray:
         calls["copy"] += 1
@@ -170,6 +175,13 @@ def asarray(host: Any) -> ndarray:
 
 def arange(stop: int) -> ndarray:
     return asarray(np.arange(stop))
+
+
+def from_dlpack(x: Any) -> ndarray:
+    """What a capsule holds; it must be of integers, whose dtypes every CuPy knows, or of NumPy's own floats."""
+    array: ndarray = x.__dlpack__()
+    assert array.dtype.isbuiltin == 1, f"CuPy may not know {array.dtype}"
+    return array
 
 
 def concatenate(arrays: list[ndarray], axis: int) -> ndarray:
@@ -283,9 +295,31 @@ class CUDARuntimeError(RuntimeError):
     pass
 
 
+class Event:
+    """A point of time on the host's clock."""
+
+    def record(self) -> None:
+        self.time = time.perf_counter()
+
+    def synchronize(self) -> None:
+        calls["synchronize"] += 1
+
+
+def get_elapsed_time(start: Event, end: Event) -> float:
+    return 1e3 * (end.time - start.time)
+
+
 cuda = SimpleNamespace(
     alloc=Memory,
     Device=Device,
     nvrtc=Program,
-    runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=CUDARuntimeError),
+    Event=Event,
+    get_elapsed_time=get_elapsed_time,
+    runtime=SimpleNamespace(
+        getDeviceCount=lambda: 1,
+        getDeviceProperties=lambda number: {"name": b"a double of a GPU"},
+        driverGetVersion=lambda: 13020,
+        runtimeGetVersion=lambda: 13000,
+        CUDARuntimeError=CUDARuntimeError,
+    ),
 )

@@ -33,6 +33,13 @@ def library() -> Any:
     raise FileNotFoundError("NVRTC is not installed: python -m pip install nvidia-cuda-nvrtc (58 MB)")
 
 
+def version() -> tuple[int, int]:
+    """NVRTC's own."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
 def compile_cuda(source: str, architecture: str, options: tuple[str, ...]) -> Compiled:
     """Compiles a CUDA source for an architecture such as sm_90.
 

@@ -28,7 +28,7 @@ from lowprec.backends.cpu import changes, fold_in, magnitudes, random_words, spl
 from lowprec.backends.cuda.blocks import dequantize, largest_magnitude, quantize, scale_and_round, spread_power
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
 from lowprec.backends.cuda.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
-from lowprec.backends.cuda.device import check, copied, output_apart, output_array, output_of_any, overlap
+from lowprec.backends.cuda.device import check, copied, from_dlpack, output_apart, output_array, output_of_any, overlap
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.layouts import pack, rotated, unpack
 from lowprec.backends.cuda.products import product
@@ -53,6 +53,7 @@ __all__ = [
     "elementwise",
     "fold_in",
     "folded",
+    "from_dlpack",
     "is_cupy",
     "joined",
     "largest_magnitude",

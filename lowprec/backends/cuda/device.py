@@ -63,6 +63,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         ) from None
 
 
+def from_dlpack(x: Any) -> Any:
+    """A CuPy array of the memory of another library's array on a GPU, in a dtype that CuPy has."""
+    return cupy().from_dlpack(x)
+
+
 def upload(array: Array) -> Any:
     """A NumPy array's copy on the current device, its dtype kept."""
     on_device = empty(array.shape, array.dtype)

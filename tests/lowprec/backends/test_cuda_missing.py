@@ -67,3 +67,15 @@ def test_the_first_call_of_a_process_loads_the_backend(call: str, tmp_path: Path
     code = f"{FIRST_CALL}print({call}.get())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("required", ["0", "1"])
+def test_where_a_gpu_is_required_a_skip_is_a_failure(required: str) -> None:
+    root = Path(__file__).parents[3]
+    test = "tests/lowprec/backends/test_cuda_gpu.py::test_a_captured_graph_replays"
+    environment = os.environ | {"LOWPREC_REQUIRE_GPU": required, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", test]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == int(required), run.stdout
+    assert ("1 error" if required == "1" else "1 skipped") in run.stdout
+    assert ("LOWPREC_REQUIRE_GPU=1, and this was skipped: " in run.stdout) == (required == "1")
