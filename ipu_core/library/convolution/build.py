@@ -3,8 +3,8 @@
 for every piece of the blocks in time, every turn of a tile's parts, every part, and every block of the result
     gather the images that the block's windows reach (halo included) and the block of the other operand
     ImageChains / WeightChains      per kernel position and 16 input channels / per 16 output positions
-in stages, if there are parts or a conversion
-    gather the parts of a block
+in stages, if there are parts or a conversion, for every piece of what a tile sums
+    gather the parts of a piece
     SumBlocks
 """
 
@@ -23,7 +23,8 @@ from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.convolution.chains import ImageChains, SumBlocks, WeightChains
 from ipu_core.placement.axis_blocks import Blocks, Segment
 from ipu_core.placement.convolution import ConvPlan
-from ipu_core.placement.convolution.conv_costs import sum_block
+from ipu_core.placement.convolution.conv_costs import sum_blocks
+from ipu_core.placement.cuts import item_bytes
 from lowprec.integers import ceil_div
 from lowprec.values.windows import BlockPlace
 
@@ -211,9 +212,7 @@ class _ConvolutionBuilder(NamedTuple):
         order, result = self.plan.accumulation, self.plan.convolution.result
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
         # sums have blocks of their own: as many tiles as there are add parts up, not those of one part alone
-        lengths = sum_block(self.graph.target, result)
-        sizes = *result[:3], result[4]
-        *axes, outputs = (Blocks(size, length, length) for size, length in zip(sizes, lengths, strict=True))
+        *axes, outputs = sum_blocks(self.graph.target, result, len(self.plan.parts) * item_bytes(order.accumulate))
         counts = tuple(axis.count for axis in (*axes, outputs))
         # an axis of slots, as an intermediate stage has one for each run
         to = self.tensors.out[None]
@@ -224,28 +223,37 @@ class _ConvolutionBuilder(NamedTuple):
             )
             tiles = np.arange(math.prod(counts)).reshape(1, *counts[:3], 1, counts[3])
             self.graph.map_blocks(to, [np.array([0, len(runs)]), *cuts, np.array([0, result[3]]), last], tiles)
-        compute_set = self.graph.add_compute_set(name)
-        shares = [Segment(0, 1, i * outputs.block, 0, min(outputs.block, result[4] - i * outputs.block))
-                  for i in range(outputs.count)]  # fmt: skip
-        for (slot, run), block, (number, share) in itertools.product(
-            enumerate(runs), _blocks(tuple(axes)), enumerate(shares)
-        ):
-            numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
-            tiles = np.ravel_multi_index((*np.ix_(*numbers), np.array(number)), counts)
-            ends = Segment(0, 1, 0, result[3], result[3]), share
-            fields = {
-                "parts": _field(parts[run[0] : run[1]], (*block, *ends), (-5, -4, -3, -2, -1), 3),
-                "out": _field(to[slot], (*block, *ends), (-5, -4, -3, -2, -1), 3),
-            }
-            place = self._place((*block, *ends), 0)
-            params = {
-                # an intermediate sum has a number of its own over all stages, and with it random bits of its own
-                "accumulation": order, "place": place, "final": final, "index": 0 if final else counted + slot,
-                "stochastic": self.stochastic,
-            }  # fmt: skip
-            self.graph.add_vertices(compute_set, SumBlocks, tiles, fields, params, self.operation)
-        programs.append(Execute(compute_set))
+        for pieces in itertools.product(*(range(axis.turns) for axis in (*axes, outputs))):
+            compute_set = self.graph.add_compute_set(name)
+            for (slot, run), block, (number, share) in itertools.product(
+                enumerate(runs), _blocks(tuple(axes), pieces[:3]), _shares(outputs, pieces[3])
+            ):
+                numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
+                tiles = np.ravel_multi_index((*np.ix_(*numbers), np.array(number)), counts)
+                ends = Segment(0, 1, 0, result[3], result[3]), share
+                fields = {
+                    "parts": _field(parts[run[0] : run[1]], (*block, *ends), (-5, -4, -3, -2, -1), 3),
+                    "out": _field(to[slot], (*block, *ends), (-5, -4, -3, -2, -1), 3),
+                }
+                params = {
+                    # an intermediate sum has a number of its own over all stages, and with it random bits of its own
+                    "accumulation": order, "place": self._place((*block, *ends), 0), "final": final,
+                    "index": 0 if final else counted + slot, "steps": tuple(segment.step for segment in block),
+                    "stochastic": self.stochastic,
+                }  # fmt: skip
+                self.graph.add_vertices(compute_set, SumBlocks, tiles, fields, params, self.operation)
+            programs.append(Execute(compute_set))
         return to
+
+
+def _shares(outputs: Blocks, piece: int) -> list[tuple[int, Segment]]:
+    """What a turn covers of the outputs: of every block, by its number."""
+    found = []
+    for number in range(outputs.count):
+        start, end = number * outputs.block + piece * outputs.piece, min((number + 1) * outputs.block, outputs.size)
+        if start < end:
+            found.append((number, Segment(0, 1, start, 0, min(outputs.piece, end - start))))
+    return found
 
 
 def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> Iterator[tuple[Segment, ...]]:

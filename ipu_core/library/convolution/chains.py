@@ -20,7 +20,7 @@ from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.placement.cuts import PlacementProblem, stage_cycles
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat
 from lowprec import float16 as FLOAT16
 from lowprec.values.rounding import NEAREST_EVEN
 from lowprec.values.windows import BlockPlace
@@ -36,6 +36,14 @@ def fold(array: Array, into: Axes) -> Array:
         assert folded is not None, (array.shape, array.strides, into)  # blocks of one length follow each other
         array = folded
     return array
+
+
+def runs_of(vertices: Sequence[int], steps: Sequence[int], lengths: Sequence[int]) -> list[tuple[slice, ...]]:
+    """Vertices whose blocks follow each other along every vertex axis: all along an axis, or one by one where other
+    elements lie between their blocks, which are as long as the `lengths` and begin `steps` apart."""
+    axes = zip(vertices, steps, lengths, strict=False)  # a sum's last own axes have no vertex axes
+    each = [[slice(i, i + 1) for i in range(n)] if step != length else [slice(0, n)] for n, step, length in axes]
+    return list(itertools.product(*each))
 
 
 class _Chains(Rounded):
@@ -58,9 +66,7 @@ class _Chains(Rounded):
         order: Accumulation = self.accumulation
         if self.draws is not None and order.accumulate == FLOAT16:
             raise NotImplementedError("a convolution that accumulates in float16 draws no bits of the tiles' own")
-        axes = list(zip(self.out.shape[:5], self.steps, self.out.shape[5:], strict=True))
-        each = [[slice(i, i + 1) for i in range(n)] if step != length else [slice(0, n)] for n, step, length in axes]
-        self._kernels = [self._kernel(blocks) for blocks in itertools.product(*each)]
+        self._kernels = [self._kernel(blocks) for blocks in runs_of(self.out.shape[:5], self.steps, self.out.shape[5:])]
 
     def _kernel(self, blocks: tuple[slice, ...]) -> Bound:
         """The call of some of the blocks, which follow each other along every axis."""
@@ -121,8 +127,10 @@ class SumBlocks(Rounded):
     out = Output(None, ndim=5)
     accumulation: Any = Param()
     place: Any = Param()
+    steps: Any = Param()
     final = Param(True)
     index = Param(0)
+    _kernels: Sequence[Bound]
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
@@ -130,22 +138,28 @@ class SumBlocks(Rounded):
         if self.draws is not None:
             # not folded: draws go vertex by vertex, and a folded view would lose which result is whose
             parts = np.moveaxis(self.parts, -6, 0)
-            self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
+            self._kernels = [tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)]
             return
-        # vertices along the first three axes lie in a row; each share of the outputs is a group of vertices of its own
-        parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
+        # vertices along the first three axes lie in a row, those of pieces apart; a share of the outputs is a group
+        runs = runs_of(self.out.shape[:3], self.steps, self.out.shape[3:])
+        self._kernels = [self._sum(blocks, fmt) for blocks in runs]
+
+    def _sum(self, blocks: tuple[slice, ...], fmt: FloatFormat) -> Bound:
+        """The call of some of the blocks, which follow each other along every axis."""
+        parts, out = fold(self.parts[blocks], (-5, -4, -3)), fold(self.out[blocks], (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
-        lies: BlockPlace = self.place
+        lies, start = self.place, [run.start * step for run, step in zip(blocks, self.steps, strict=True)]
         # the result seen as a matrix, a row for each place and a product of the batch for each convolution group
-        rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
-        place = BlockPosition(rows[None], lies.column, 0, lies.batch + np.arange(groups)[:, None, None])
+        rows = lies.row + (start[0] + np.arange(high)[:, None]) * lies.outer + (start[1] + np.arange(wide)) * lies.inner
+        place = BlockPosition(rows[None] + start[2], lies.column, 0, lies.batch + np.arange(groups)[:, None, None])
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
-        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
+        return tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
 
     def compute(self) -> None:
-        """Runs the kernel."""
-        self._kernel(self.key)
+        """Runs the kernels."""
+        for kernel in self._kernels:
+            kernel(self.key)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

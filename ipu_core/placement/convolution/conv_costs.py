@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
-from ipu_core.placement.axis_blocks import COLUMN_GRAIN
+from ipu_core.placement.axis_blocks import COLUMN_GRAIN, Blocks
 from ipu_core.placement.convolution.sizes import (
     Convolution,
     ConvPlacement,
@@ -27,6 +27,7 @@ from lowprec import Accumulation
 from lowprec.integers import ceil_div
 
 SUM_GRAIN: Final = 4  # outputs that tiles share where they sum parts are cut in whole vectors of halves
+SUM_SHARE: Final = 16  # tiles that sum parts have so small a share of their memory full of partials at a time [model]
 
 
 class Costs(NamedTuple):
@@ -78,14 +79,16 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
         memory = operands + zeros + _elements(piece) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
     summed = sum_results(target, convolution.result)
-    stages = order.stage_runs(parts)
+    stages, each_time = order.stage_runs(parts), summed_in_turn(problem, parts)
+    times, most = each_time.size, int(each_time.max())
     compute = compute + _summing(problem, parts)
     received = parts * summed * partial + max(summed, _chunk(target, convolution)) * out
-    exchange = exchange + 2 * target.exchange_fixed_cycles + received / target.exchange_bytes_per_cycle
-    between = len(stages[0]) * partial if len(stages) > 1 else out
+    exchange = exchange + 2 * times * target.exchange_fixed_cycles + received / target.exchange_bytes_per_cycle
+    # Of several stages the first one's results lie there whole.
+    kept = summed * len(stages[0]) * partial if len(stages) > 1 else most * out
     # Operands have gone when the stages gather their partials; the tile's own partials are there all the while.
-    memory = np.maximum(operands + zeros, summed * (parts * partial + between)) + each * results * partial
-    sync = (loads + 1 + len(stages)) * target.sync_cycles
+    memory = np.maximum(operands + zeros, most * parts * partial + kept) + each * results * partial
+    sync = (loads + times * (1 + len(stages))) * target.sync_cycles
     return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
 
 
@@ -157,10 +160,9 @@ def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: 
 
 def _summing(problem: PlacementProblem[Convolution], parts: int) -> Any:
     """Cycles of the stages on the tile with the largest block of results."""
-    target, convolution, order = problem
-    summed = np.asarray(sum_results(target, convolution.result))
-    size = item_bytes(order.accumulate)
-    return sum(stage_cycles(target, b - a, summed, size) for runs in order.stage_runs(parts) for a, b in runs)
+    target, _, order = problem
+    summed, size = summed_in_turn(problem, parts), item_bytes(order.accumulate)
+    return sum(stage_cycles(target, b - a, summed, size).sum() for runs in order.stage_runs(parts) for a, b in runs)
 
 
 def _sent(target: Target, convolution: Convolution, turns: Cuts) -> Any:
@@ -180,6 +182,33 @@ def _chunk(target: Target, convolution: Convolution) -> int:
 def sum_results(target: Target, result: Five) -> int:
     """Results of the largest block in which one tile sums the parts; it has all groups."""
     return math.prod(sum_block(target, result)) * result[3]
+
+
+def sum_blocks(target: Target, result: Five, partials: int) -> tuple[Blocks, ...]:
+    """Images, rows, columns and outputs of the result in the blocks in which tiles sum the parts, and their pieces in
+    time, which are as few as keep what a tile gathers within SUM_SHARE.
+
+    Args:
+        target: the chip.
+        result: lengths of the result axes.
+        partials: bytes of all parts of an element.
+    """
+    lengths, found = sum_block(target, result), []
+    left = max(1, ceil_div(sum_results(target, result) * partials * SUM_SHARE, target.tile_memory))
+    for size, length, grain in zip((*result[:3], result[4]), lengths, (1, 1, 1, SUM_GRAIN), strict=True):
+        grains = ceil_div(length, grain)
+        found.append(Blocks(size, length, min(length, ceil_div(grains, min(grains, left)) * grain)))
+        left = ceil_div(left, found[-1].turns)
+    return tuple(found)
+
+
+def summed_in_turn(problem: PlacementProblem[Convolution], parts: int) -> Ints:
+    """Results that the tile with the largest block sums in each turn."""
+    target, convolution, order = problem
+    axes = sum_blocks(target, convolution.result, parts * item_bytes(order.accumulate))
+    pieces = [[min(axis.piece, axis.block - turn * axis.piece) for turn in range(axis.turns)] for axis in axes]
+    results: Ints = np.prod(np.meshgrid(*pieces), axis=0).ravel() * convolution.result[3]
+    return results
 
 
 def sum_block(target: Target, result: Five) -> tuple[int, int, int, int]:

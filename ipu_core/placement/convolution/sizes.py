@@ -70,9 +70,9 @@ class Convolution:
         (a0, a1, a2), groups, outputs = block.rows, block.batch, block.columns
         first, second, third = self.inner if inner is None else inner
         if self.kind == "image":
-            high, wide = self._reach(0, a1, first), self._reach(1, a2, second)
+            high, wide = self._seen(0, a1, first), self._seen(1, a2, second)
             return a0 * high * wide * groups * third, first * second * groups * third * outputs
-        high, wide = self._reach(0, second, a0), self._reach(1, third, a1)
+        high, wide = self._seen(0, second, a0), self._seen(1, third, a1)
         return first * high * wide * groups * a2, first * second * third * groups * outputs
 
     def box(self, order: Accumulation, terms: Any) -> tuple[Any, Any, Any]:
@@ -97,6 +97,10 @@ class Convolution:
 
     def _reach(self, axis: int, windows: Any, kernel: Any) -> Any:
         return (windows - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
+
+    def _seen(self, axis: int, windows: Any, kernel: Any) -> Any:
+        """Indices of an image that windows see: between kernels of a position, say, strides leave some out."""
+        return np.minimum(self._reach(axis, windows, kernel), windows * kernel)
 
     def words(self) -> str:
         """The sizes in words."""
