@@ -3,6 +3,9 @@
 for every piece of the blocks in time, every turn of a tile's parts, every part, and every block of the result
     gather the images that the block's windows reach (halo included) and the block of the other operand
     ImageChains / WeightChains      per kernel position and 16 input channels / per 16 output positions
+or of a weight gradient whose sums are not split, for every piece in time of its output positions
+    gather the same of these positions alone
+    WeightChains                    which goes on from what the piece before left
 in stages, if there are parts or a conversion, for every piece of what a tile sums
     gather the parts of a piece
     SumBlocks
@@ -85,7 +88,7 @@ def convolve(
     if not tensors.out.size:
         return []
     builder = _ConvolutionBuilder(graph, tensors, plan, stochastic, operation, name)
-    return builder.chains() if plan.direct else builder.in_parts()
+    return builder.chains() if plan.direct and len(plan.chain) == 1 else builder.in_parts()
 
 
 class _ConvolutionBuilder(NamedTuple):
@@ -132,9 +135,29 @@ class _ConvolutionBuilder(NamedTuple):
                 programs.append(Execute(compute_set))
         return programs
 
-    def _part(self, compute_set: ComputeSet, number: int, pieces: tuple[int, ...], target: Tensor) -> None:
-        """Adds the vertices of one part, for a piece of every block of the result."""
-        part = self.plan.parts[number]
+    def in_pieces(self, partials: Tensor) -> list[Copy | Execute]:
+        """The one chain of every element piece by piece: each goes on from the partial that the one before left."""
+        programs, count = list[Copy | Execute](), len(self.plan.chain)
+        for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
+            for turn, span in enumerate(self.plan.chain):
+                compute_set = self.graph.add_compute_set(self.name)
+                ends = self.plan.direct and turn == count - 1
+                target = self.tensors.out if ends else partials[0]
+                self._part(compute_set, 0, pieces, target, span, partials[0] if turn else None)
+                programs.append(Execute(compute_set))
+        return programs
+
+    def _part(
+        self,
+        compute_set: ComputeSet,
+        number: int,
+        pieces: tuple[int, ...],
+        target: Tensor,
+        piece: tuple[int, int] | None = None,
+        partial: Tensor | None = None,
+    ) -> None:
+        """Adds the vertices of one part, or of a piece of its chain, for a piece of every block of the result."""
+        part = piece or self.plan.parts[number]
         x, other, span, first = self._operands(part)
         codelet = ImageChains if self.plan.convolution.kind == "image" else WeightChains
         for block in _blocks(self.plan.blocks, pieces):
@@ -145,6 +168,8 @@ class _ConvolutionBuilder(NamedTuple):
                 "other": _field(other, block, codelet.into[1]),
                 "out": _field(target, block, (-5, -4, -3, -2, -1)),
             }
+            if partial is not None:
+                fields["partial"] = _field(partial, block, (-5, -4, -3, -2, -1))
             params = {
                 "accumulation": self.plan.accumulation,
                 "convolution": self.plan.convolution,
@@ -167,7 +192,7 @@ class _ConvolutionBuilder(NamedTuple):
     def _operands(self, part: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
         """The pieces of both operands that a part needs, its terms in them, and the number of its first group."""
         shape, order = self.plan.convolution, self.plan.accumulation
-        if len(self.plan.parts) == 1:
+        if max(len(self.plan.parts), len(self.plan.chain)) == 1:
             return self.tensors.windows, self.tensors.other, (), 0
         if shape.kind == "image":
             # a part may end in the middle of a kernel position's channel groups: the box around it holds more groups
@@ -197,7 +222,13 @@ class _ConvolutionBuilder(NamedTuple):
         places = np.ix_(*(np.arange(len(border) - 1) for border in borders[1:]))
         numbers = borders[0][:-1].reshape(-1, 1, 1, 1, 1, 1)
         self.graph.map_blocks(partials, borders, self.tiles(numbers, *places))
-        programs, counted = self.chains(partials), 0
+        if len(plan.chain) > 1:
+            programs = self.in_pieces(partials)
+            if plan.direct:
+                return programs
+        else:
+            programs = self.chains(partials)
+        counted = 0
         stages = order.stage_runs(count)
         for number, runs in enumerate(stages):
             final = number == len(stages) - 1

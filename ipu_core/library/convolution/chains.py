@@ -20,7 +20,7 @@ from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.placement.cuts import PlacementProblem, stage_cycles
-from lowprec import Accumulation, FloatFormat
+from lowprec import Accumulation, FloatFormat, Key
 from lowprec import float16 as FLOAT16
 from lowprec.values.rounding import NEAREST_EVEN
 from lowprec.values.windows import BlockPlace
@@ -72,17 +72,20 @@ class _Chains(Rounded):
         """The call of some of the blocks, which follow each other along every axis."""
         x, other = fold(self.x[blocks], self.into[0]), fold(self.other[blocks], self.into[1])
         out = self._in_order(fold(self.out[blocks], (-5, -4, -3, -2, -1)))
+        return tile_convolution.convolution_part(
+            self.operation_name, x, other, out, self.accumulation, self._place(blocks), self.span or None,
+            self.rounding if self.draws is None else NEAREST_EVEN, self.control,
+        )  # fmt: skip
+
+    def _place(self, blocks: tuple[slice, ...]) -> BlockPlace:
+        """Where the first of the blocks lies in the whole result."""
         lies: BlockPlace = self.place
         start = [run.start * step for run, step in zip(blocks, self.steps, strict=True)]
-        place = lies._replace(
+        return lies._replace(
             row=lies.row + start[0] * lies.outer + start[1] * lies.inner + start[2],
             batch=lies.batch + start[3],
             column=lies.column + start[4],
         )
-        return tile_convolution.convolution_part(
-            self.operation_name, x, other, out, self.accumulation, place, self.span or None,
-            self.rounding if self.draws is None else NEAREST_EVEN, self.control,
-        )  # fmt: skip
 
     def _in_order(self, out: Array) -> Array:
         return out
@@ -108,10 +111,41 @@ class ImageChains(_Chains):
 
 
 class WeightChains(_Chains):
-    """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N)."""
+    """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N).
+
+    With a partial result, which it may overwrite, each chain goes on from there, at a border of groups.
+    """
 
     operation_name = "conv2d_weight_gradient"
     into = (-4, -3, -1, -2, None), (None, None, None, -2, -1)
+    partial = Input(None, ndim=5, optional=True)
+
+    def _kernel(self, blocks: tuple[slice, ...]) -> Bound:
+        """The call of some of the blocks; where chains go on, a product for every kernel position and group."""
+        if self.partial is None:
+            return super()._kernel(blocks)
+        x, other = fold(self.x[blocks], self.into[0]), fold(self.other[blocks], self.into[1])
+        partial, out = (fold(one[blocks], (-5, -4, -3, -2, -1)) for one in (self.partial, self.out))
+        (high, wide, channels, groups, _), place = out.shape, self._place(blocks)
+        first, last = self.span or (0, math.prod(x.shape[:3]))
+        # the windows' positions do not lie in a row: they are copied to where they do
+        left = np.empty((groups, high, wide, channels, last - first), x.dtype)
+        right = np.empty((groups, 1, 1, last - first, out.shape[4]), other.dtype)
+        rows = place.row + np.arange(high)[:, None] * place.outer + np.arange(wide) * place.inner
+        batches = place.batch + np.arange(groups)[:, None, None]
+        rounding = self.rounding if self.draws is None else NEAREST_EVEN
+        call = tile.matmul_part(
+            left, right, out.transpose(3, 0, 1, 2, 4), self.accumulation,
+            BlockPosition(rows[None], place.column, place.group, batches), rounding, self.control,
+            partial.transpose(3, 0, 1, 2, 4),
+        )  # fmt: skip
+
+        def goes_on(key: Key | None) -> None:
+            left[...] = x.transpose(5, 3, 4, 6, 0, 1, 2).reshape(*left.shape[:4], -1)[..., first:last]
+            right[:, 0, 0] = other.transpose(3, 0, 1, 2, 4).reshape(groups, -1, out.shape[4])[:, first:last]
+            call(key)
+
+        return goes_on
 
     def _in_order(self, out: Array) -> Array:
         return out.transpose(0, 1, 3, 2, 4)  # the plan has (kh, kw, C, groups, N), lowprec groups first

@@ -17,8 +17,11 @@ from ipu_core.placement.convolution.sizes import (
     along,
     blocks,
     chain_cycles,
+    chain_pieces,
     combined,
+    goes_on,
     part_spans,
+    piece_length,
 )
 from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
 from ipu_core.placement.layout import linear_layout
@@ -61,23 +64,27 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     each = ceil_div(parts, over.parts)
     # Parts that a tile takes at a time are gathered once: what they share of the images comes once.
     at_once = ceil_div(each, turns.parts)
-    compute = blocks_in_time * each * chain_cycles(problem, piece, terms)
+    length, pieces = _pieces(problem, terms, turns.parts)
+    chain = chain_cycles(problem, piece, length) * (pieces - 1)
+    chain = chain + chain_cycles(problem, piece, terms - length * (pieces - 1))
+    compute = blocks_in_time * each * chain
     # A vertex has one element at least, but an empty block gathers nothing.
     piece = Cuts(*map(np.minimum, piece, block))
-    x, other = gathered(convolution, order, piece, at_once)
+    x, other = gathered(convolution, order, piece, at_once, length)
     size, partial, out = item_bytes(convolution.operands), *(item_bytes(fmt) for fmt in (order.accumulate, order.out))
     operands = (x + other) * size
     zeros = (combined(problem, piece) - 1) * other * size  # between groups that share passes
     results = _elements(block)
     leaving = np.maximum(results, _chunk(target, convolution)) * out  # what its blocks send, what its own tiles receive
-    loads = blocks_in_time * ceil_div(each, at_once)
+    loads = blocks_in_time * ceil_div(each, at_once) * pieces
     busiest = np.maximum(operands, _sent(target, convolution, turns) * size)
     exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
     if parts == 1 and order.one_format:
         # One part, and nothing to convert: chains write the result, each turn in a superstep of its own.
-        exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
-        memory = operands + zeros + _elements(piece) * out
-        return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
+        exchange = exchange + blocks_in_time * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
+        memory = operands + zeros + _elements(piece) * out + np.where(pieces > 1, results * partial, 0)
+        sync = (loads + blocks_in_time) * target.sync_cycles
+        return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
     summed = sum_results(target, convolution.result)
     stages, each_time = order.stage_runs(parts), summed_in_turn(problem, parts)
     times, most = each_time.size, int(each_time.max())
@@ -110,14 +117,19 @@ def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacem
         lengths = [{segment.length for segment in axis.segments(piece)} for piece in range(axis.turns)]
         kinds.append(Counter(map(frozenset, lengths)).items())
     each = ceil_div(len(spans), placement.parts)
+    cut = [end - start for start, end in chain_pieces(convolution, order, placement.serial_parts)]
     first, last = (end - start for start, end in (spans[0], spans[-1]))
     total = 0
-    for pieces in itertools.product(*kinds):
+    for turn in itertools.product(*kinds):
         # Turns of the same lengths cost the same: at most two lengths an axis, whatever the number of turns.
-        every = np.array(list(itertools.product(*(lengths for lengths, _ in pieces))), np.int64).T.reshape(5, -1)
+        every = np.array(list(itertools.product(*(lengths for lengths, _ in turn))), np.int64).T.reshape(5, -1)
+        times = math.prod(times for _, times in turn)
+        if len(cut) > 1:
+            total += times * sum(int(chain_cycles(problem, along(every), terms).max(initial=0)) for terms in cut)
+            continue
         full, short = (chain_cycles(problem, along(every), terms) for terms in (first, last))
         one = each * full if each < len(spans) else (each - 1) * full + short
-        total += math.prod(times for _, times in pieces) * int(one.max(initial=0))
+        total += times * int(one.max(initial=0))
     if len(spans) == 1 and order.one_format:
         return total
     return total + int(_summing(problem, len(spans)))
@@ -147,15 +159,34 @@ def _elements(lengths: Cuts) -> Ints:
     return found
 
 
-def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: Ints) -> tuple[Any, Any]:
-    """Elements of both operands that so many parts, one after the other, of a block are made of, at most."""
+def gathered(
+    convolution: Convolution, order: Accumulation, block: Cuts, parts: Ints, length: Any = None
+) -> tuple[Any, Any]:
+    """Elements of both operands that so many parts, one after the other, of a block are made of, at most.
+
+    Args:
+        convolution, order: of the sums.
+        block: lengths of a block of the result.
+        parts: how many.
+        length: terms of a part, or of a piece of a chain that is cut in time; default all of a part.
+    """
     start, end = part_spans(convolution, order)[0]
-    together = convolution.footprint(block, convolution.box(order, parts * (end - start)))
-    apart = convolution.footprint(block, convolution.box(order, end - start))
+    terms = end - start if length is None else length
+    together = convolution.footprint(block, convolution.box(order, parts * terms))
+    apart = convolution.footprint(block, convolution.box(order, terms))
     # The box around all parts may hold more than the parts do; one by one, what they share counts several times. Both
     # are bounds.
     x, other = (np.minimum(whole, parts * one) for whole, one in zip(together, apart, strict=True))
     return x, other
+
+
+def _pieces(problem: PlacementProblem[Convolution], terms: int, turns: Any) -> tuple[Any, Any]:
+    """Terms of the pieces in time of a chain, and how many there are; of a chain that is not cut all, and 1."""
+    _, convolution, order = problem
+    if not goes_on(convolution, order):
+        return terms, 1
+    length = piece_length(convolution, order, turns)
+    return length, ceil_div(terms, length)
 
 
 def _summing(problem: PlacementProblem[Convolution], parts: int) -> Any:
