@@ -13,17 +13,18 @@ from ipu_core.chip.target import Target
 from ipu_core.chip.traffic import Traffic
 from ipu_core.engine.accesses import AccessedSets
 from ipu_core.errors import DataRace
-from ipu_core.graph.mapping import TileMapping
+from ipu_core.graph.mapping import Pieces, TileMapping
 from ipu_core.graph.regions import merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
 
 
 def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
     """What fetching the operands of a compute set from one variable moves."""
-    # Where different sets share nothing, counts add up set by set, and no runs have to be merged. Windows, as
-    # convolutions read them, overlap.
-    if _disjoint(sets):
-        return _traffic_of_sets(sets, variable.mapping, variable.dtype.itemsize, target)
+    # Where different sets share nothing, or no tile has two, counts add up set by set, and no tile's runs are written
+    # out: of a convolution's windows, which overlap, that would be gigabytes.
+    overlap = not _disjoint(sets)
+    if not overlap or _one_each(sets):
+        return _traffic_of_sets(sets, variable.mapping, variable.dtype.itemsize, target, overlap)
     runs = sets.runs
     return _traffic_of_runs(sets.tiles[runs.pair], runs.starts, runs.lengths, variable, target)
 
@@ -82,8 +83,8 @@ def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target)
     return Traffic(received, sent, np.zeros(count, np.int64))
 
 
-def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target: Target) -> Traffic:
-    """Gathered traffic where different sets share no element: all counts add up set by set."""
+def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target: Target, overlap: bool) -> Traffic:
+    """Gathered traffic where different sets share no element, or (with `overlap`) no tile has two of them."""
     count, tiles = sets.number, target.tiles
     if not count:
         return Traffic.none(tiles)
@@ -108,7 +109,10 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
     only[wanted] = listener
     # A piece leaves its tile once, however many listen, unless the only one that wants it holds it.
     goes_out = (listeners[owner] > 1) | (only[owner] != pieces.tiles)
-    sent = np.bincount(pieces.tiles[goes_out], length[goes_out], tiles).astype(np.int64)
+    going = Pieces(*(column[goes_out] for column in pieces))
+    if overlap:
+        going = mapping.cut(*merge_runs(going.starts, going.lengths))
+    sent = np.bincount(going.tiles, going.lengths, tiles).astype(np.int64)
 
     shared = np.zeros(tiles, np.int64)
     if target.tiles_per_supertile == 2:
@@ -120,7 +124,34 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
         common = sizes[wanted[a]] - local[a] - local[b]
         np.add.at(shared, listener[a], common)
         np.add.at(shared, listener[b], common)
+        if overlap:
+            shared += _shared_by_unlike(listener, wanted, owner, pieces, mapping, tiles)
     return Traffic(received * item, sent * item, shared * item)
+
+
+def _shared_by_unlike(
+    listener: Ints, wanted: Ints, owner: Ints, pieces: Pieces, mapping: TileMapping, tiles: int
+) -> Ints:
+    """Elements by tile that its pair wants too, and neither has, where they want different sets.
+
+    Args:
+        listener, wanted: tiles, ascending, and the one set of each.
+        owner, pieces: of all sets, one after another.
+        mapping: of the variable.
+        tiles: how many.
+    """
+    shared = np.zeros(tiles, np.int64)
+    even = np.flatnonzero((listener[1:] == listener[:-1] + 1) & (listener[:-1] % 2 == 0) & (wanted[1:] != wanted[:-1]))
+    kinds = np.stack([wanted[even], wanted[even + 1]], axis=1)
+    for kind in np.unique(kinds, axis=0):
+        spans = [slice(*np.searchsorted(owner, [one, one + 1])) for one in kind]
+        union = mapping.cut(*merge_runs(*(np.concatenate([column[span] for span in spans]) for column in pieces[1:3])))
+        all_of = [(pieces.tiles[span], pieces.lengths[span]) for span in spans]
+        held = [np.bincount(at, length, tiles) for at, length in (*all_of, (union.tiles, union.lengths))]
+        common = (held[0] + held[1] - held[2]).astype(np.int64)
+        first = listener[even[(kinds == kind).all(axis=1)]]
+        shared[first] = shared[first + 1] = common.sum() - common[first] - common[first + 1]
+    return shared
 
 
 def _traffic_of_runs(listeners: Ints, starts: Ints, lengths: Ints, variable: Variable, target: Target) -> Traffic:
@@ -144,6 +175,12 @@ def _traffic_of_runs(listeners: Ints, starts: Ints, lengths: Ints, variable: Var
         both = np.add.reduceat(received, np.arange(0, tiles, 2)) - union.astype(np.int64)
         shared = np.repeat(both, 2)[:tiles]
     return Traffic(received * item, sent * item, shared * item)
+
+
+def _one_each(sets: AccessedSets) -> bool:
+    """Whether no tile accesses two sets."""
+    pairs = distinct(sets.tiles * sets.number + sets.which)
+    return bool((np.diff(pairs // max(1, sets.number)) > 0).all())
 
 
 def _disjoint(sets: AccessedSets) -> bool:
