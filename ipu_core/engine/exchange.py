@@ -4,7 +4,9 @@ The rule: a tile receives each distinct foreign element it needs once; it sends 
 once (one send serves all listeners). `Traffic` says how long that takes.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from ipu_core.errors import DataRace
 from ipu_core.graph.mapping import Pieces, TileMapping
 from ipu_core.graph.regions import merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
+
+MOST_RUNS: Final = 1 << 20
+"""Runs of a copy that are counted at a time: with what they are cut into they take some hundred megabytes."""
 
 
 def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
@@ -51,25 +56,29 @@ def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> Moved:
     Raises:
         DataRace: the destination holds an element twice, or overlaps the source.
     """
-    source_starts, starts, length = _joint_runs(source, destination)
-    lengths = np.full(starts.size, length, np.int64)
-    _check_copy(source, destination, source_starts, starts, lengths)
-    ours = source.variable.mapping.cut(source_starts, lengths)
-    begin = starts[ours.run] + ours.starts - source_starts[ours.run]
-    theirs = destination.variable.mapping.cut(begin, ours.lengths)
-    from_tile, size = ours.tiles[theirs.run], source.dtype.itemsize
-    local = from_tile == theirs.tiles
-    moved = np.bincount(theirs.tiles[local], theirs.lengths[local] * size, target.tiles).astype(np.int64)
-    # Without repeated elements each goes to one place. Broadcast ones count once for each tile that wants them, as a
-    # gather's do.
-    if all(stride for length_, stride in zip(source.shape, source.strides, strict=True) if length_ > 1):
-        return Moved(_direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target), moved, length * size)
-    at = ours.starts[theirs.run] + theirs.starts - begin[theirs.run]
-    # An element that is written several times is read once: nothing trades places.
-    return Moved(
-        _traffic_of_runs(theirs.tiles, at, theirs.lengths, source.variable, target), moved,
-        target.local_copy_bytes_per_cycle,
-    )  # fmt: skip
+    joint, size = _joint_runs(source, destination), source.dtype.itemsize
+    # Without repeated elements each goes to one place, and what parts of the copy move adds up.
+    once = all(stride for length, stride in zip(source.shape, source.strides, strict=True) if length > 1)
+    apart = source.variable is not destination.variable and joint.apart
+    if not apart:
+        _check_copy(source, destination, *joint.starts(), joint.length)
+    moved, direct = np.zeros(target.tiles, np.int64), list[Traffic]()
+    for part in joint.parts(MOST_RUNS) if once and apart else [joint]:
+        at, to = part.starts()
+        ours = source.variable.mapping.cut(at, np.full(at.size, part.length, np.int64))
+        begin = to[ours.run] + ours.starts - at[ours.run]
+        theirs = destination.variable.mapping.cut(begin, ours.lengths)
+        from_tile = ours.tiles[theirs.run]
+        local = from_tile == theirs.tiles
+        moved += np.bincount(theirs.tiles[local], theirs.lengths[local] * size, target.tiles).astype(np.int64)
+        if not once:
+            # Broadcast ones count once for each tile that wants them, as a gather's do. An element that is written
+            # several times is read once: nothing trades places.
+            at = ours.starts[theirs.run] + theirs.starts - begin[theirs.run]
+            traffic = _traffic_of_runs(theirs.tiles, at, theirs.lengths, source.variable, target)
+            return Moved(traffic, moved, target.local_copy_bytes_per_cycle)
+        direct.append(_direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target))
+    return Moved(Traffic.sum(direct, target.tiles), moved, joint.length * size)
 
 
 def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target) -> Traffic:
@@ -189,8 +198,51 @@ def _disjoint(sets: AccessedSets) -> bool:
     return bool((starts[1:] >= (starts + sets.run_lengths[order])[:-1]).all())
 
 
-def _joint_runs(source: Tensor, destination: Tensor) -> tuple[Ints, Ints, int]:
-    """Starts in both tensors of runs that are contiguous in both, and their length, in the destination's order."""
+class _JointRuns(NamedTuple):
+    """Runs that are contiguous in both tensors of a copy.
+
+    Attributes:
+        origin, begin: the first one's start in the source and in the destination.
+        axes: (distance in the destination, in the source, number), outermost in the destination first.
+        length: elements of each.
+    """
+
+    origin: int
+    begin: int
+    axes: tuple[tuple[int, int, int], ...]
+    length: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether the axes show that none overlaps another in the destination."""
+        reach = self.length
+        for distance, _, number in reversed(self.axes):
+            if distance < reach:
+                return False
+            reach += (number - 1) * distance
+        return True
+
+    def parts(self, most: int) -> Iterator["_JointRuns"]:
+        """The same in parts of so many runs along the first axis, or of one number of it."""
+        if not self.axes:
+            yield self
+            return
+        (to, at, number), *rest = self.axes
+        step = max(1, most // max(1, math.prod(n for *_, n in rest)))
+        for i in range(0, number, step):
+            first = to, at, min(step, number - i)
+            yield self._replace(origin=self.origin + i * at, begin=self.begin + i * to, axes=(first, *rest))
+
+    def starts(self) -> tuple[Ints, Ints]:
+        """Where they begin in the source and in the destination, in the destination's order."""
+        at, to = np.full(1, self.origin, np.int64), np.full(1, self.begin, np.int64)
+        for d, s, n in self.axes:
+            steps = np.arange(n, dtype=np.int64)
+            at, to = (at[:, None] + steps * s).ravel(), (to[:, None] + steps * d).ravel()
+        return at, to
+
+
+def _joint_runs(source: Tensor, destination: Tensor) -> _JointRuns:
     origin, begin, length = source.offset, destination.offset, 1
     axes: list[tuple[int, int, int]] = []
     for n, s, d in zip(source.shape, source.strides, destination.strides, strict=True):
@@ -207,21 +259,17 @@ def _joint_runs(source: Tensor, destination: Tensor) -> tuple[Ints, Ints, int]:
             joined.append((d, s, n))
     if joined and joined[-1][:2] == (1, 1):
         length = joined.pop()[2]
-    at, to = np.full(1, origin, np.int64), np.full(1, begin, np.int64)
-    for d, s, n in joined:
-        steps = np.arange(n, dtype=np.int64)
-        at, to = (at[:, None] + steps * s).ravel(), (to[:, None] + steps * d).ravel()
-    return at, to, length
+    return _JointRuns(origin, begin, tuple(joined), length)
 
 
-def _check_copy(source: Tensor, destination: Tensor, at: Ints, to: Ints, lengths: Ints) -> None:
+def _check_copy(source: Tensor, destination: Tensor, at: Ints, to: Ints, length: int) -> None:
     name = destination.variable.name
     order = np.argsort(to, kind="stable")
-    begin, end = to[order], (to + lengths)[order]
+    begin, end = to[order], (to + length)[order]
     if (twice := np.flatnonzero(begin[1:] < end[:-1])).size:
         raise DataRace(f"Copy writes element {begin[twice[0] + 1]} of {name} twice: {destination}")
     if source.variable is destination.variable and to.size:
-        after = np.searchsorted(begin, at + lengths, side="left")
+        after = np.searchsorted(begin, at + length, side="left")
         before = np.searchsorted(end, at, side="right")
         if (hit := np.flatnonzero(after > before)).size:
             raise DataRace(f"Copy reads and writes element {max(at[hit[0]], begin[before[hit[0]]])} of {name}")
