@@ -93,6 +93,10 @@ def test_few_bit_modes(fmt: str, mode: str, device_arrays: ModuleType) -> None:
         for array in (x, x.astype(np.float64)[::-2], whole >> 20, whole):
             same(lp.encode(device_arrays.asarray(array), fmt, mode, **how), lp.encode(array, fmt, mode, **how))
     same(lp.round(device_arrays.asarray(x), fmt, mode, key=1), lp.round(x, fmt, mode, key=1))
+    # Just below ties of float32's finer grid, which the nearest doubles are.
+    ties = np.repeat(2**62 + np.array([1, 3]) * 2**37 - 1, 50)
+    how = {"random_bits": 1, "key": 4}
+    same(lp.encode(device_arrays.asarray(ties), "float32", mode, **how), lp.encode(ties, "float32", mode, **how))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 40_000])
