@@ -14,7 +14,9 @@ from lowprec.values.formats import as_format, formats
 
 def parser() -> argparse.ArgumentParser:
     """The command line's arguments."""
-    p = argparse.ArgumentParser(prog="python -m lowprec", description="Explains what a number becomes in a format.")
+    p = argparse.ArgumentParser(
+        prog="python -m lowprec", description="Explains what a number becomes in a format.", allow_abbrev=False
+    )
     p.add_argument("number", help='a number such as 0.1, 0x1.8p-3, inf or nan; or a format\'s name, or "formats"')
     p.add_argument("format", nargs="?", help="a format's name, such as float8_e4m3fn or bfloat16")
     return p

@@ -236,7 +236,7 @@ def run(planted: Sequence[Fault], tree: Tree) -> list[Outcome]:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs and prints; 1 where a fault survived or could not be planted."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--match", default="", metavar="TEXT", help="those with TEXT in their file or their sentence")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts")
     parser.add_argument("--list", action="store_true", help="print them and plant none")

@@ -46,7 +46,7 @@ FLOORS = {
         ("runs",),
     ),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
-    "system": Floor(("ipu_core.system",), ("compile",)),
+    "system": Floor(("ipu_core.system",), ("compile", "report")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "files": Floor(("ipu_core.train.checkpoint", "ipu_core.train.table"), ("runs",)),
     "watch": Floor(
@@ -59,7 +59,7 @@ FLOORS = {
     "reproduce": Floor(("ipu_core.reproduce", "ipu_core.figures"), ("study",)),
     "frontends": Floor(("ipu_core.frontends", "ipu_core.poptorch", "lowprec.torch"), ("train",)),
     "command line": Floor(
-        ("ipu_core.__main__", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")
+        ("ipu_core.__main__", "ipu_core.command_line", "ipu_core.own", "ipu_core"), ("reproduce", "frontends")
     ),  # gathers names
 }
 

@@ -5,6 +5,7 @@ Sources as in `ipu_core.chip.target`; [S] Graphcore's talks; [model] an assumpti
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from dataclasses import dataclass, fields, replace
@@ -215,6 +216,40 @@ class System:
     def seconds(self, cycles: float) -> float:
         """Cycles of a chip as seconds."""
         return self.target.seconds(cycles)
+
+
+def read_system(text: str) -> System:
+    """A system as it is typed: its name and any figures that are one number or word, as in "bow-pod64/chips=4".
+
+    Raises:
+        ValueError: no such system or figure, or a figure out of range; the text is named.
+    """
+    name, *words = text.split("/")
+    figures: dict[str, Any] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not (key and mark) or key in (*figures, "name"):
+            raise ValueError(f"{text}: a figure is typed once, as in bow-pod64/chips=4, not as {word!r}")
+        figures[key] = _typed(value)
+    try:
+        return System(name, **figures)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text}: {error}" if words else str(error)) from None
+
+
+def read_chips(text: str) -> Target | System:
+    """The same, but a chip's name and figures of a chip are a Target: "bow/tiles=736", but "bow/chips=2" a System."""
+    name, *words = text.split("/")
+    of_chip = {field.name for field in fields(Target)}
+    system = read_system(text)
+    return system.target if name in CHIPS and {word.partition("=")[0] for word in words} <= of_chip else system
+
+
+def _typed(text: str) -> int | float | str:
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _named(name: Any) -> tuple[str, Target, dict[str, Any]]:

@@ -180,6 +180,19 @@ class Target:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")
 
     @property
+    def changes(self) -> dict[str, Any]:
+        """The figures that are not the published chip's."""
+        own = Target(self.name)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value != getattr(own, name)}
+
+    @property
+    def words(self) -> str:
+        """The name, and what is not as published: "bow with tiles 736"."""
+        changed = ", ".join(f"{name} {value}" for name, value in self.changes.items())
+        return f"{self.name} with {changed}" if changed else self.name
+
+    @property
     def family(self) -> str:
         """ "mk1" or "mk2": the generation that the chip is of, whose order of sums is taken (`placement.orders`)."""
         return _FAMILIES[self.name]

@@ -13,6 +13,7 @@ from ipu_core.ir.block import Array, format_name
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.trace.array_functions import log1p
 from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.evaluation import evaluates
 from ipu_core.ir.trace.images import vector
 from ipu_core.ir.trace.values import (
     Traced,
@@ -170,18 +171,18 @@ def one_hot(labels: Value, classes: int) -> Value:
     """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros.
 
     Raises:
-        ValueError: classes that are no integer of at least 0, or more than labels can name.
+        TypeError: classes that are no integer.
+        ValueError: less than 0 of them, or more than labels can name.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or not 0 <= classes < 1 << 31:
-        raise ValueError(f"classes must be an integer of at least 0 and less than 2^31, not {classes!r}")
-    return apply("one_hot", labels, classes=int(classes))
+    return apply("one_hot", labels, classes=integer("classes", classes, 0, (1 << 31) - 1))
 
 
 def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key: KeyLike | None = None) -> Value:
     """Sets a share of the elements to 0 and scales the others, so that the mean stays.
 
     Traced, the mask is drawn anew in every step, from the step's key and a number that this call gets when it is
-    traced; the gradient uses the same mask, and both engines draw the same. Leave the call out to evaluate a model.
+    traced; the gradient uses the same mask, and both engines draw the same. A prediction (`Predictor`,
+    `TrainLoop.predict`) keeps all elements as they are; of arrays, leave the call out to evaluate a model.
 
     Args:
         x: an array.
@@ -202,6 +203,11 @@ def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key:
         raise ValueError(f"a dropout rate must be in [0, 1), not {rate}")
     if isinstance(x, Traced) != (key is None):
         raise ValueError("dropout takes its bits from the step's key where it is traced, else from key=")
+    return x if evaluates() and isinstance(x, Traced) else drawn_out(x, float(rate), key)
+
+
+def drawn_out(x: Value, rate: float, key: KeyLike | None = None) -> Value:
+    """`dropout` in predictions too: for those to whom its mask is what they want."""
     # a mask compares 16 random bits; a rate just below 1 must keep something, or its scale would be infinite
     share = min(round(rate * MASK_STEPS), MASK_STEPS - 1) / MASK_STEPS
     if isinstance(x, Traced):

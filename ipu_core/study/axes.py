@@ -11,11 +11,12 @@ from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.compare import precision_text
-from ipu_core.study.typed import number
+from ipu_core.study.typed import collective, collective_words, number
 from ipu_core.train.options import Training
+from lowprec import Collective
 from lowprec.checks import shown
 
-RATE, GROUP, MODE, BASE = "lr", "group", "rounding", "precision"
+RATE, GROUP, MODE, BASE, COLLECTIVE = "lr", "group", "rounding", "precision", "collective"
 RECIPE = (RATE, GROUP, *(f.name for f in fields(Training) if f.name not in ("precision", "accumulations")))
 """Axes whose values are of the training, not of its precision: the rate, the products of a group, and its fields."""
 NUMBERS = (RATE, GROUP, "micro_batches", "loss_scale")
@@ -74,7 +75,12 @@ class Setting:
 
 
 def label(value: Any) -> str:
-    """A value of an axis, as it stands in a table; of an optimizer its rate, and what is not as by default."""
+    """A value of an axis, as it stands in a table; of an optimizer its rate, and what is not as by default.
+
+    A collective is spelt as `--collective` takes it.
+    """
+    if isinstance(value, Collective):
+        return collective_words(value)
     if not is_dataclass(value) or isinstance(value, type):
         return str(value)
     said = [(each, getattr(value, each.name)) for each in fields(value)]
@@ -105,6 +111,8 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
         raise ValueError(f"the axis {name!r} has no values")
     if name in NUMBERS:
         values = [number(value) if isinstance(value, str) else value for value in values]
+    if name == COLLECTIVE:
+        values = [collective(value) if isinstance(value, str) else value for value in values]
     try:
         return tuple(dict.fromkeys(values))
     except TypeError:

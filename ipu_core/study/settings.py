@@ -84,7 +84,7 @@ class Settings:
             convolutions; None: the data's own with two hidden layers of 256, or convolutions of 16 and 32 channels.
         steps, batch, lr: Of the training.
         optimizer, schedule, groups: As `typed.optimizer` reads them.
-        target: Name of the modelled chip, or of a system of as many chips as there are replicas.
+        target: Name of the modelled chip, or of a system of as many chips as replicas and their stages.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm), "lm" (a transformer over bytes) or "bert" (masked bytes and the next sentence), or one
@@ -92,7 +92,7 @@ class Settings:
             peaks) or "uno" (of doses); or FILE:NAME or torch:FILE:NAME, a function in a file.
         micro_batches, loss_scale, random, replicas: As a `Training` takes them.
         collective: Of replicas, as `typed.collective` reads it; None: a ring in the precision's format.
-        streamed, overlap, recompute, sharded: As an `Execution` does.
+        streamed, overlap, recompute, sharded, stages, pipeline_schedule: As an `Execution` does.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the text that "lm" and "bert" read; None: the standard library's sources.
         language_model: Their sizes.
@@ -135,6 +135,8 @@ class Settings:
     replicas: int = 1
     collective: str | None = None
     sharded: tuple[str, ...] = ()
+    stages: int | tuple[str, ...] = 1
+    pipeline_schedule: str = "grouped"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "pack", "replicas"):
@@ -184,7 +186,8 @@ class Settings:
             precision=PRECISIONS[0], micro_batches=self.micro_batches, loss_scale=self.loss_scale, random=self.random,
             engine=self.engine, target=self.target, streamed=self.streamed, overlap=self.overlap,
             recompute=self.recompute, stash=self.stash, replicas=self.replicas, sharded=self.sharded,
-            collective=None if self.collective is None else typed.collective(self.collective),
+            collective=None if self.collective is None else typed.collective(self.collective), stages=self.stages,
+            pipeline_schedule=self.pipeline_schedule,
         )  # fmt: skip
 
     @property
@@ -295,7 +298,8 @@ def check_count(name: str, value: int, most: float = math.inf) -> int:
     """The value as an int; refuses what is not a positive integer, or above the most.
 
     Raises:
-        ValueError: in words.
+        TypeError: no integer.
+        ValueError: out of range.
     """
     check_integer(name, value, least=1)
     if value > most:

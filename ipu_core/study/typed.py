@@ -18,6 +18,7 @@ from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Sc
 from lowprec import Collective
 from lowprec.threads import MOST
 from lowprec.values.collective import ALGORITHMS
+from lowprec.values.keywords import as_rounding
 
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
@@ -131,6 +132,21 @@ def collective(spec: str) -> Collective:
         raise ValueError(f"collective {spec}: {error}") from None
 
 
+def collective_words(made: Collective) -> str:
+    """A collective as `collective` reads it, with what is not as by default: "ring/wire=float16"."""
+    plain = Collective(made.algorithm, group=made.group)
+    words = [made.algorithm] if made.group is None else [made.algorithm, f"group={made.group}"]
+    words += [f"first={made.first}"] if made.first else []
+    for name in ("wire", "accumulate"):
+        fmt = getattr(made, name)
+        words += [f"{name}={fmt.name}"] if fmt != getattr(plain, name) else []
+    if made.rounding != plain.rounding:
+        # one with policies of its own cannot be typed, and is told in full
+        mode = made.rounding.mode
+        words.append(f"rounding={mode if made.rounding == as_rounding(mode) else made.rounding.words()}")
+    return "/".join(words)
+
+
 def _group(spec: str) -> Group:
     pattern, *words = spec.split("/")
     return Group(pattern, **_options(f"group {pattern}", words, {"lr": 1.0, "decay": 0.0, "frozen": False}))
@@ -227,6 +243,11 @@ def recompute(text: str) -> Recompute:
             f"must be a number between 0 and 1, or parts such as 'blocks.*' or 'layers', not {text!r}; "
             "MODEL stands before it"
         ) from None
+
+
+def stages(text: str) -> int | tuple[str, ...]:
+    """How many stages, or the names of the first layer of each, as in "embed,layers.3,layers.6"."""
+    return count(text) if text.isdecimal() else tuple(text.split(","))
 
 
 def count(text: str) -> int:

@@ -17,6 +17,7 @@ from ipu_core.chip.system import System
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import Unvalidated
 from ipu_core.system.schedule import Schedule
+from ipu_core.system.words import in_words
 from lowprec.checks import expect, integer, number
 
 
@@ -36,8 +37,8 @@ class SystemProfile:
         host_seconds: that they take.
         update_overhead: seconds of an update that no model here explains.
         update_overhead_from: whose they are.
-        host_waits: whether the chips wait for transfers with the host, as in the program of a training here; else inputs
-            are fetched ahead, as what was published did.
+        host_waits: whether the chips wait for transfers with the host, as in the program of a training here; else
+            inputs are fetched ahead, as what was published did.
         profiles: what each stage's chip does in an update, without what waits for others; nothing where one alone was
             planned.
 
@@ -72,6 +73,9 @@ class SystemProfile:
                 f"{self.replicas} replicas: the vendor's collectives are documented for powers of two alone",
                 Unvalidated, stacklevel=2,
             )  # fmt: skip
+
+    def __str__(self) -> str:
+        return in_words(self)
 
     @property
     def stages(self) -> int:
@@ -196,6 +200,8 @@ class SystemProfile:
             "host_seconds": self.host_seconds, "input_seconds": self.input_seconds, "input_bound": self.input_bound,
             "update_overhead": self.update_overhead, "update_overhead_from": self.update_overhead_from,
             "bytes_per_chip": self.bytes_per_chip, "stashes": list(self.schedule.stashes),
+            "host_waits": self.host_waits, "bytes_of_fullest_tiles": [each.memory.peak_bytes for each in self.profiles],
+            "forward_seconds": list(self.schedule.forward), "backward_seconds": list(self.schedule.backward),
             "joules_per_update": list(self.joules_per_update), "joules_per_sample": list(self.joules_per_sample),
             "parts": dict(self.parts()),
         }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.chip.hardware_random import HardwareRandom
-from ipu_core.chip.system import SYSTEMS, System
+from ipu_core.chip.system import SYSTEMS, System, read_chips
 from ipu_core.chip.target import CHIPS, Target
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.block import check_stash as check_format
@@ -26,7 +26,7 @@ from ipu_core.system.schedule import SCHEDULES
 from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation, FloatFormat, as_format
 from lowprec import float32 as FLOAT32
-from lowprec.checks import by_number, iterable, number, shown
+from lowprec.checks import by_number, integer, iterable, number, shown
 
 Recompute = bool | float | tuple[str, ...]
 """What is made again for the gradients: what is cheap, a share's worth of it, or parts by their names."""
@@ -135,10 +135,8 @@ def check_one_number(value: Any) -> None:
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> int:
-    # bool is an int in Python: True would pass for 1.
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {shown(value)}")
-    return int(value)
+    """A whole number of at least `least`; another kind is a TypeError, as everywhere."""
+    return integer(name, value, least)
 
 
 def is_real(value: Any) -> bool:
@@ -251,7 +249,8 @@ def check_stages(given: Any) -> int | tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
+            kind = ValueError if isinstance(name, str) else TypeError
+            raise kind(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
     if len(names) < 2:
         raise ValueError(f"stages are named by the first layer of each, so two names at least, not {shown(given)}")
     return names
@@ -262,7 +261,8 @@ def check_schedule(schedule: Any, stages: int | tuple[str, ...]) -> str:
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise ValueError(f"pipeline_schedule: there is no {shown(schedule)}; there are {', '.join(SCHEDULES)}")
     if stages == 1 and schedule != "grouped":
-        raise ValueError(f"pipeline_schedule={schedule!r} would do nothing: one stage has nothing to wait for; stages=2 has")
+        told = "one stage has nothing to wait for; stages=2 has"
+        raise ValueError(f"pipeline_schedule={schedule!r} would do nothing: {told}")
     return schedule
 
 
@@ -272,7 +272,7 @@ def chip_of(spec: Target | System | str | None) -> Target:
 
 
 def chip_and_system(spec: Target | System | str | None, system: System | None) -> tuple[Target, System | None]:
-    """The chip that `target=` says, and the system that it or `system=` says.
+    """The chip that `target=` says, and the system that it or `system=` says; a text as of `read_chips`.
 
     Raises:
         TypeError: a system that is none.
@@ -280,18 +280,19 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
     """
     if not isinstance(system, System | None):
         raise TypeError(f"system must be a System such as System('bow-pod16'), not {shown(system)}")
-    if isinstance(spec, str) and spec in SYSTEMS:
-        spec = System(spec)
+    named = isinstance(spec, str)
+    if isinstance(spec, str):
+        if (name := spec.partition("/")[0]) not in (*CHIPS, *SYSTEMS):
+            raise ValueError(
+                f"unknown target {name!r}; valid targets are {', '.join(CHIPS)}, of replicas {', '.join(SYSTEMS)}"
+            )
+        spec = read_chips(spec)
     if isinstance(spec, System):
         if system is not None and system != spec:
             raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
         return spec.target, spec
-    if isinstance(spec, str) and spec not in CHIPS:
-        raise ValueError(
-            f"unknown target {spec!r}; valid targets are {', '.join(CHIPS)}, of replicas {', '.join(SYSTEMS)}"
-        )
-    chip = spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
-    if system is not None and spec in (None, Target()):  # none was named
+    chip = Target() if spec is None else spec
+    if system is not None and chip == Target() and not named:
         chip = system.target
     if system is not None and system.target != chip:
         raise ValueError(

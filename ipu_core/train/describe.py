@@ -17,15 +17,24 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Loop
 from ipu_core.system.account import SystemProfile
+from ipu_core.system.words import copies
 from ipu_core.train.loss_scale import Skipped
 from ipu_core.train.options import Execution, Training, foreign, named
-from ipu_core.train.pipeline import system_profile
 from ipu_core.train.step import read_random
 from ipu_core.train.stepper import Stepper
+from ipu_core.train.system_profile import system_profile
 from ipu_core.train.table import Table
 from lowprec import Accumulation, Key
 from lowprec.processor import in_default_state
 from lowprec.statistics import UpdateCount
+
+
+def _unread(execution: Execution) -> list[str]:
+    """What an Execution says beside the usual that the direct engine does not read."""
+    usual, names = Execution(), ("system", "sharded", "stages", "streamed", "overlap", "update_overhead")
+    if execution.engine != "direct":
+        return []
+    return [name for name in names if getattr(execution, name) != getattr(usual, name)]
 
 
 class Reports:
@@ -121,11 +130,17 @@ class Reports:
             lines.append(f"  {told}")
         if self.not_finite is not None:
             lines.append("  the loss of step {} is {}".format(*self.not_finite))
+        if unread := _unread(execution):
+            lines.append(f"  the direct engine has no account, which alone reads {', '.join(unread)}")
         if (profile := self.profile) is not None:
             memory = profile.memory
+            took, whose = f"{profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step", ""
+            if execution.chips > 1 and (whole := self.system_profile) is not None:
+                took = f"{1e6 * whole.seconds_per_update:,.2f} us a step on {copies(whole)}"
+                whose = "of the slowest stage "
             lines.append(
-                f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
-                f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
+                f"  {took}; fullest tile {whose}{memory.peak_bytes:,} of "
+                f"{memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
             )
             lines += [f"  {name}: {words}" for name, words in call_facts(profile, "steps").items()]
         return "\n".join(lines)

@@ -273,9 +273,9 @@ class Execution:
             Each keeps one of as many shards as there are replicas and updates that: gradients are reduced and
             scattered, weights gathered. What is streamed besides is each chip's share. A parameter whose update goes
             over more than its elements stays whole.
-        stages: Chips of a pipeline, over which the layers of a replica are cut: how many, so that the slowest is as fast
-            as can be, or the names of the first layer of each, as in rules of a precision ("blocks.0", "blocks.6"). Each
-            chip keeps the parameters that it is the first to read, and for the micro-batches under way what its
+        stages: Chips of a pipeline, over which the layers of a replica are cut: how many, so that the slowest is as
+            fast as can be, or the names of the first layer of each, as rules of a precision have them ("blocks.6"):
+            each chip keeps the parameters that it is the first to read, and for the micro-batches under way what its
             gradients read. A weight that two stages read arrives once an update, its gradient goes home in every
             micro-batch. See `TrainLoop.system_profile`; `TrainLoop.profile` is the slowest chip's.
         pipeline_schedule: Who does which micro-batch when: "grouped", "interleaved", "sequential" or "1f1b".

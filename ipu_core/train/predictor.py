@@ -21,6 +21,7 @@ from ipu_core.ir.precision.rules import check_names
 from ipu_core.ir.pytree import flatten, map_leaves, named, paths, unflatten
 from ipu_core.ir.run.execute import execute
 from ipu_core.ir.trace.eager import as_array, format_of
+from ipu_core.ir.trace.evaluation import evaluation
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.arguments import check_forward
@@ -60,6 +61,7 @@ class Predictor:
             and `engine` ("direct" if nobody says) and `target`, as of an `Execution`. `target` says the family and the
             adder too.
 
+    Dropout keeps all elements, as of a model that is evaluated.
     What is scaled by the amax of earlier steps in training ("delayed") is scaled by its own here, which has none.
 
     Raises:
@@ -103,7 +105,8 @@ class Predictor:
         def forward(state: Any, given: Any) -> tuple[Any, Any]:
             return state, scores(*state, given)
 
-        ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
+        with evaluation():
+            ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
         names = paths(flatten(params)[1])
         # The trace names them by their place in a tuple, which no rule of a precision knows.
         ideal = name_parameters(ideal, dict(zip(ideal.inputs, names, strict=False)))
@@ -163,7 +166,8 @@ class Predictor:
 
 def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRule, key: Key, *arguments: Any) -> Any:
     """Runs a function of a trained model once on arrays in their own formats, with the orders of sums of a rule."""
-    ideal = trace(function, *arguments)
+    with evaluation():
+        ideal = trace(function, *arguments)
     typed = precision.apply(ideal, whole=False)
     orders = choose_accumulations(ideal, rule, typed)
     return execute(typed, *arguments, key=key, accumulations=orders)

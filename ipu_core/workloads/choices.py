@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ipu_core.chip.system import System
+from ipu_core.chip.system import System, read_system
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.system.account import SystemProfile
@@ -17,7 +17,7 @@ from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.published import Workload
 from ipu_core.workloads.stage_account import account
 from ipu_core.workloads.system_run import as_scheduled, profile_of
-from lowprec.checks import integer, iterable
+from lowprec.checks import expect, integer, iterable
 
 ROWS = (1, 2, 3, 4, 8, 16, 20)
 """Micro-batches that are tried where none are given, up to twice the published one."""
@@ -81,7 +81,7 @@ class Configurations:
 
 
 def configurations(
-    workload: str,
+    workload: Workload | str,
     system: System | str,
     *,
     global_batch: int,
@@ -97,8 +97,8 @@ def configurations(
     weights and summed gradients of a stage are more than a chip's memory.
 
     Args:
-        workload: its name.
-        system: a System, or its name.
+        workload: its name, or a Workload, whose micro-batch stays as it is.
+        system: a System, or its name and figures as of `read_system`.
         global_batch: samples of an update.
         stages: chips of a replica that are tried; None: powers of two that divide the system.
         micro_batch: rows that are tried; None: those of ROWS.
@@ -107,16 +107,21 @@ def configurations(
         progress: is told what is planned next.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or another micro-batch than that of a Workload.
     """
-    where = system if isinstance(system, System) else System(system)
+    where = system if isinstance(system, System) else read_system(system)
     integer("global_batch", global_batch, 1), integer("most", most, 1)
     cuts = [1 << n for n in range(where.chips.bit_length())] if stages is None else iterable("stages", stages)
-    usual = published(workload, target=where.target.name)
-    rows = [one for one in ROWS if one <= 2 * usual.rows]
-    ways = _nearest_first(
-        usual, list(cuts), rows if micro_batch is None else list(iterable("micro_batch", micro_batch))
-    )
+    usual = published(workload, target=where.target.name) if isinstance(workload, str) else workload
+    expect(Workload, workload=usual)
+    tried = None if micro_batch is None else list(iterable("micro_batch", micro_batch))
+    if isinstance(workload, str):
+        rows = [one for one in ROWS if one <= 2 * usual.rows] if tried is None else tried
+    elif tried in (None, [usual.rows]):
+        rows = [usual.rows]
+    else:
+        raise ValueError(f"a Workload has its micro-batch, {usual.rows}: micro_batch= is for a name, as {usual.name!r}")
+    ways = _nearest_first(usual, list(cuts), rows)
     found: list[Configuration] = []
     out: list[tuple[int, int, str]] = []
     for count, each in ways:
@@ -131,7 +136,7 @@ def configurations(
         found.append(_planned(*work, where, schedule))
     if not found:
         raise ValueError(
-            f"there is no way to train {workload} on {where.name} with a batch of {global_batch:,}: "
+            f"there is no way to train {usual.name} on {where.name} with a batch of {global_batch:,}: "
             + "; ".join(f"{count} stages, micro-batch {each}: {why}" for count, each, why in out[:4])
         )
     found.sort(key=lambda one: (not one.fits, one.profile.seconds_per_update))
@@ -148,13 +153,17 @@ def _nearest_first(work: Workload, stages: Sequence[int], rows: Sequence[int]) -
     return sorted(product(checked[0], checked[1]), key=apart)
 
 
-def _work(name: str, system: System, stages: int, rows: int, global_batch: int) -> tuple[Workload, int] | str:
+def _work(
+    meant: Workload | str, system: System, stages: int, rows: int, global_batch: int
+) -> tuple[Workload, int] | str:
     """The workload so cut and its micro-batches of an update, or why there is none."""
     replicas, idle = divmod(system.chips, integer("stages", stages, 1))
     if idle or not replicas:
         return f"{system.chips} chips are no whole number of replicas"
     try:
-        work = cut(published(name, micro_batch=rows, target=system.target.name), stages)
+        if isinstance(meant, str):
+            meant = published(meant, micro_batch=rows, target=system.target.name)
+        work = cut(meant, stages)
     except ValueError as refused:
         return str(refused)
     count, left = divmod(global_batch, work.samples * replicas)

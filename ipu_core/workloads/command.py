@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ipu_core.chip.energy import UNVALIDATED_POWER
+from ipu_core.chip.system import System, read_chips
 from ipu_core.engine.profile import Split
 from ipu_core.report.beside import to_data
 from ipu_core.report.html import to_html
@@ -35,7 +36,7 @@ def profile(
         stage: its number, from 1; None: the slowest published.
         micro_batch: rows; None, here and below: as published.
         micro_batches: of an update.
-        target: the chip.
+        target: the chip, as of `read_chips`.
         precision: its name.
         recompute: "layers" or "none".
         update_overhead: seconds of an update beside the account.
@@ -47,9 +48,12 @@ def profile(
     """
     if folder is not None:
         check_writable(folder, FILES)
-    meant = workload(name, micro_batch=micro_batch, target=target)
+    chip = None if target is None else read_chips(target)
+    if isinstance(chip, System):
+        raise ValueError(f"--target is of one chip, and {target} is a system: --system {target}")
+    meant = workload(name, micro_batch=micro_batch, target=None if chip is None else chip.name)
     made = account(
-        meant, stage, precision=precision, micro_batches=micro_batches, recompute=recompute,
+        meant, stage, target=chip, precision=precision, micro_batches=micro_batches, recompute=recompute,
         update_overhead=update_overhead,
     )  # fmt: skip
     print(json.dumps(made.to_json()) if as_json else words(made))
@@ -77,7 +81,7 @@ def words(made: StageAccount) -> str:
     settings = "nothing is trained" if work.optimizer is None else f"{trained}{work.recompute}{packed}"
     lines = [
         f"{work.title}, {work.size}{of}",
-        f"{made.target.name}, {work.precision}; {settings}",
+        f"{made.target.words}, {work.precision}; {settings}",
         *(f"  {source}" for source in work.sources),
         "",
         _beside(made),

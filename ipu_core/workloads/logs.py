@@ -60,6 +60,12 @@ class LoggedRun:
         return f"MLPerf {self.round}, {self.chips} {TITLES[self.target]} chips"
 
 
+def error_words(error: float, digits: int = 1) -> str:
+    """A relative error in per cent with its sign; what rounds to nothing has none."""
+    text = f"{100 * error:+.{digits}f}"
+    return f"{text if float(text) else text[1:]} %"
+
+
 @lru_cache(1)
 def rows() -> dict[tuple[str, int, str], dict[str, float]]:
     """The rows of the logs by round, chips and workload, every column that is a number."""

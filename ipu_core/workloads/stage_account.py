@@ -29,6 +29,9 @@ from ipu_core.workloads.published import Measured, Stage, Workload
 from ipu_core.workloads.steps import block_of
 from lowprec.checks import expect, integer
 
+OF_NO_CYCLE = {"power", "energy", "adder"}
+"""Figures of a chip that change no cycle."""
+
 
 @dataclass(frozen=True, eq=False)
 class StageAccount:
@@ -199,7 +202,9 @@ class StageAccount:
 
     @property
     def measured(self) -> Measured | None:
-        """What was measured of this stage, chip and micro-batch; None: nothing."""
+        """What was measured of this stage, chip and micro-batch; None: nothing, as of a chip with other figures."""
+        if self.target.changes.keys() - OF_NO_CYCLE:
+            return None
         number = self.workload.stages.index(self.stage) + 1
         for each in self.workload.measured:
             if (each.target, each.stage, each.rows) == (self.target.name, number, self.workload.rows):

@@ -7,15 +7,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ipu_core.chip.system import System
+from ipu_core.chip.system import read_system
 from ipu_core.study import typed
 from ipu_core.study.files import check_writable
-from ipu_core.system.account import SystemProfile
+from ipu_core.system.page import to_chrome
+from ipu_core.system.words import bound, copies, pipeline, sent
 from ipu_core.train.table import Table
 from ipu_core.workloads.catalogue import workload
 from ipu_core.workloads.choices import configurations
-from ipu_core.workloads.logs import LoggedRun
-from ipu_core.workloads.system_page import to_chrome, to_html
+from ipu_core.workloads.logs import LoggedRun, error_words
+from ipu_core.workloads.system_page import to_html
 from ipu_core.workloads.system_run import SystemRun, on_system
 from lowprec import Collective
 
@@ -46,7 +47,7 @@ def profile(
     """
     if folder is not None:
         check_writable(folder, FILES)
-    where = System(system)
+    where = read_system(system)
     if host_samples_per_second is not None:
         where = replace(where, host_samples_per_second=host_samples_per_second)
     meant = workload(name, micro_batch=micro_batch, target=where.target.name, stages=stages)
@@ -100,32 +101,28 @@ def words(made: SystemRun) -> str:
     idle = whole.system.chips - whole.chips
     unused = f", {idle:,} more are idle" if idle else ""
     lines = [
-        f"{work.title}, {work.size}: {_copies(whole)} on {whole.system.name}, "
-        f"{whole.chips:,} {whole.system.target.name} chips{unused}",
+        f"{work.title}, {work.size}: {copies(whole)} on {whole.system.name}, "
+        f"{whole.chips:,} chips of {whole.system.target.words}{unused}",
         f"{work.precision}; {whole.schedule.name}, {whole.micro_batches} micro-batches an update, a batch of "
         f"{whole.samples_per_update:,.0f}, recomputation: {work.recompute}",
         *(f"  {source}" for source in work.sources),
         "",
         str(_times(made)),
-        _bound(made),
+        bound(whole),
         "",
         f"the slowest stage, as which all are taken: {made.stage.stage.name}",
         f"  {_stage(made)}",
         f"  {_memory(made)}",
-        f"schedule: {_schedule(made)}",
+        f"schedule: {pipeline(whole)}",
         f"{whole.collective.words()}",
-        f"bytes a chip sends in an update: {_bytes(made)}",
+        f"bytes a chip sends in an update: {sent(whole)}",
         _energy(made),
-        *(["", str(_logged(made))] if made.logged else ["", "nothing is logged with these settings"]),
+        "",
+        str(_logged(made)) if made.logged else _none_logged(made),
         *(_trained(made, run) for run in made.logged),
         f"planned in {made.planned_in:.1f} s",
     ]
     return "\n".join(lines)
-
-
-def _copies(whole: SystemProfile) -> str:
-    one = "" if whole.replicas == 1 else "s"
-    return f"{whole.replicas:,} replica{one} of {whole.stages} stage{'' if whole.stages == 1 else 's'}"
 
 
 def _times(made: SystemRun) -> Table:
@@ -148,15 +145,6 @@ def _times(made: SystemRun) -> Table:
     return Table(title, ("", "ms", "share"), tuple(rows))
 
 
-def _bound(made: SystemRun) -> str:
-    whole = made.profile
-    if whole.input_bound:
-        return f"input-bound: the hosts take {1e3 * whole.input_seconds:,.3f} ms to feed an update"
-    known = whole.system.host_samples_per_second
-    prepared = f"they prepare {known:,.0f} samples a second" if known else "what they can prepare is not said"
-    return f"bound by the chips: the hosts feed an update in less; {prepared}"
-
-
 def _stage(made: SystemRun) -> str:
     planned = f"planned {made.stage.cycles_per_micro_batch / 1e6:,.3f} M cycles a micro-batch"
     found = made.stage.measured
@@ -164,8 +152,8 @@ def _stage(made: SystemRun) -> str:
         return f"{planned}; no slope is measured of it"
     low, high = (cycles / 1e6 for cycles in found.cycles)
     slope = f"{low:,.2f}" if low == high else f"{low:,.2f} to {high:,.2f}"
-    least, most = (100 * (ratio - 1) for ratio in made.stage.ratio)
-    error = f"{least:+.0f} %" if round(least) == round(most) else f"{least:+.0f} to {most:+.0f} %"
+    least, most = (error_words(ratio - 1, 0) for ratio in made.stage.ratio)
+    error = least if least == most else f"{least.removesuffix(' %')} to {most}"
     return f"{planned}, measured slope {slope} M: {error}, in every round; the overhead is apart"
 
 
@@ -173,16 +161,6 @@ def _memory(made: SystemRun) -> str:
     memory = made.stage.profile.memory
     fits = "" if memory.peak_bytes <= memory.available else ": it does not fit"
     return f"fullest tile: {memory.peak_bytes:,} of {memory.available:,} bytes{fits}"
-
-
-def _schedule(made: SystemRun) -> str:
-    whole = made.profile
-    kept = ", ".join(map(str, whole.schedule.stashes))
-    return f"{whole.schedule.cycles:,} pipeline cycles, bubble {100 * whole.bubble:.1f} %, stashes by stage {kept}"
-
-
-def _bytes(made: SystemRun) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {size:,.0f}" for name, size in made.profile.bytes_per_chip.items())
 
 
 def _energy(made: SystemRun) -> str:
@@ -199,6 +177,14 @@ def _trained(made: SystemRun, run: LoggedRun) -> str:
     )
 
 
+def _none_logged(made: SystemRun) -> str:
+    """Why no run is beside the account."""
+    runs = ", ".join(run.words() for run in made.logged_of_numbers)
+    if not runs:
+        return "nothing is logged with these settings"
+    return f"not beside {runs}, of as many chips and micro-batches, which ran with {', '.join(made.unlike_logged)}"
+
+
 def _logged(made: SystemRun) -> Table:
     here = 1e3 * made.profile.seconds_per_update
     rows = tuple(
@@ -206,9 +192,13 @@ def _logged(made: SystemRun) -> Table:
             run.words(),
             f"{run.step_ms:,.2f}",
             f"{here:,.2f}",
-            f"{100 * (here / run.step_ms - 1):+.1f} %",
+            error_words(here / run.step_ms - 1),
             f"{1e3 * made.fits(run):,.2f}",
         )
         for run in made.logged
     )
-    return Table("an update, ms", ("run", "logged", "here", "error", "overhead that fits"), rows)
+    return Table(
+        "an update, ms, beside the run with these settings",
+        ("run", "logged", "here", "error", "overhead that fits"),
+        rows,
+    )

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.chip.collectives import all_reduce
-from ipu_core.chip.system import System
+from ipu_core.chip.system import System, read_system
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.system.account import SystemProfile, check_chips
 from ipu_core.system.schedule import SCHEDULES, Schedule
+from ipu_core.workloads.catalogue import workload as published
 from ipu_core.workloads.cuts import cut, parameters_of
 from ipu_core.workloads.logs import LoggedRun, logged_runs
 from ipu_core.workloads.published import Stage, Workload
-from ipu_core.workloads.stage_account import StageAccount, account
+from ipu_core.workloads.stage_account import OF_NO_CYCLE, StageAccount, account
 from lowprec import Collective, FloatFormat
 from lowprec.checks import expect, integer, shown
 
@@ -44,6 +45,25 @@ class SystemRun:
 
     @property
     def logged(self) -> tuple[LoggedRun, ...]:
+        """Runs of the logs that this account can stand beside: with these numbers, and settings as they ran."""
+        found = self.logged_of_numbers
+        return () if found and self.unlike_logged else found
+
+    @property
+    def unlike_logged(self) -> tuple[str, ...]:
+        """Settings of the published runs that this account does not have, in words."""
+        work, profile = self.workload, self.profile
+        ran = published(work.name, target=profile.system.target.name, stages=profile.stages)
+        settings = (
+            ("a grouped schedule", profile.schedule.name == "grouped" or profile.stages == 1),
+            (f"chips as published: {ran.target}", not profile.system.target.changes.keys() - OF_NO_CYCLE),
+            (f"precision {ran.precision}", work.precision == ran.precision),
+            (f"recomputation: {ran.recompute}", work.recompute == ran.recompute),
+        )
+        return tuple(words for words, alike in settings if not alike)
+
+    @property
+    def logged_of_numbers(self) -> tuple[LoggedRun, ...]:
         """Runs of the logs with this chip, number of chips, accumulation and global batch."""
         work, made = self.workload, self.profile
         key = (work.logged, made.system.target.name, made.chips, made.replicas, made.micro_batches)
@@ -114,7 +134,7 @@ class SystemRun:
 
 
 def on_system(
-    workload: Workload,
+    workload: Workload | str,
     system: System | str,
     *,
     stages: int | None = None,
@@ -132,8 +152,8 @@ def on_system(
     The slowest stage is planned from shapes alone, which takes 10 to 40 seconds; all stages are taken as slow.
 
     Args:
-        workload: such as `bert_large()`.
-        system: a System, or its name.
+        workload: such as `bert_large()`, or its name: that is it as published on the system's chips.
+        system: a System, or its name and figures as of `read_system`.
         stages: chips of a replica, see `cut`.
         replicas: None: as many as the system has room for.
         micro_batches: of an update of one replica.
@@ -145,12 +165,15 @@ def on_system(
         update_overhead: seconds of an update that no model here explains; None: the workload's on its own chip, else 0.
 
     Raises:
-        ValueError: more chips than there are, a batch that does not divide, what is never cut or not trained.
+        ValueError: more chips than there are, a batch that does not divide, what is never cut or not trained, no such
+            workload.
         UnsupportedByTarget: several chips without links.
     """
     began = time.perf_counter()
+    where = system if isinstance(system, System) else read_system(system)
+    if isinstance(workload, str):
+        workload = published(workload, target=where.target.name, stages=stages)
     expect(Workload, workload=workload)
-    where = system if isinstance(system, System) else System(system)
     if workload.optimizer is None:
         raise ValueError(f"{workload.name} is not trained: a system's account is of updates")
     count = workload.pipeline if stages is None else stages

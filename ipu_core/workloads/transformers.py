@@ -100,8 +100,9 @@ _V2 = "mlperf-bert-v2/gradient_sum=float16/running_mean=true/norms=operands"
 _BERT_SOURCES = (
     "sizes: Devlin et al., arXiv 1810.04805; word pieces filled up to 30,528",
     NORMS_OF_HALVES,
-    "MLPerf Training v2.0, closed, 16 Bow chips: 2 replicas of 8 chips, micro-batches of 3 packs of 512 places, 256 an "
-    "update; LAMB, moments in FP16 on chip, half partials, stochastic rounding",
+    "MLPerf Training v2.0, closed, on Bow: replicas of 8 chips, 2 on 16 chips (256 micro-batches an update), 8 on 64 "
+    "(96), 16 on 128 (64); micro-batches of 3 packs of 512 places; LAMB, moments in FP16 on chip, half partials, "
+    "stochastic rounding",
     "stage cut: the slowest holds 4 attention and 3 feed-forward layers of 24 each; that of the others is not known, "
     "nor whether gradients are added as a sum or a running mean, which is taken here",
     "attention's dropout is on; its share is not said, BERT's 0.1 is taken. Not in the account: loss scaling by 10, "

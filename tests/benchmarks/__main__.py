@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 def main() -> int:
     """Returns 1 if a benchmark failed."""
     paths = {path.stem[6:]: path for path in sorted(FOLDER.glob("bench_*.py"))}
-    parser = argparse.ArgumentParser(description=__doc__, prog="make bench")
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__, prog="make bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(paths)} (default: all)")
     parser.add_argument("--keep", action="store_true", help="keep the ratios as this model of machine's last ones")
     given = parser.parse_args()

@@ -125,7 +125,7 @@ def report(found: dict[str, dict[str, Times]], paths: Sequence[str], shown: int,
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--paths", nargs="+", choices=[*FILES, NOTHING], default=[NOTHING, *FILES])
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))

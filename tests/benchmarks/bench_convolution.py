@@ -146,7 +146,7 @@ def depthwise(threads: int, rounds: int) -> None:
 
 def main() -> None:
     """Each number of threads in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--images", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--threads", type=int, choices=(1, 2))

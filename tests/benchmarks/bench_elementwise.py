@@ -160,7 +160,7 @@ def calls(console: Console) -> None:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=[1 << 16, 1 << 22])
     parser.add_argument("--rounds", type=int, default=60)
     given = parser.parse_args()

@@ -93,7 +93,7 @@ def ratio(times: list[float], others: list[float]) -> float:
 
 def main() -> None:
     """Prints one line per model, precision and engine."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[name for name in MODELS if name not in LARGE])
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))

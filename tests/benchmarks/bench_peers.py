@@ -98,7 +98,7 @@ def products(n: int, rounds: int) -> list[tuple[str, dict[str, float]]]:
 
 def main() -> None:
     """Prints one line per task."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--size", type=int, default=1 << 23)
     parser.add_argument("--n", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=9)

@@ -265,7 +265,7 @@ def import_time(statement: str) -> float:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--size", type=int, default=1 << 24)
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()

@@ -40,7 +40,7 @@ def steps(train: Callable[[Any], float], batch: Any, count: int) -> float:
 
 def main() -> None:
     """Prints one line per precision and engine."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--precisions", nargs="+", default=["fp16.16/stochastic", "fp16.16/nearest", "fp32.32"])

@@ -160,7 +160,7 @@ def trim() -> None:
 
 def main() -> None:
     """Prints one line per model and way."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", nargs="+", metavar="NAME", help="by default all whose packages are installed")
     parser.add_argument("--memory", nargs=2, metavar=("WAY", "NAME"), help="bytes of one way, in this process")

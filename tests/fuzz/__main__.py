@@ -11,7 +11,7 @@ from tests.fuzz.runner import arguments, judge, run
 
 def main() -> int:
     """Runs and prints; 1 where a fault was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="half for calls, half for comparisons")
     parser.add_argument("--first", type=int, default=0, help="the first case")
     parser.add_argument("--case", type=int, help="show and run one case in this process")

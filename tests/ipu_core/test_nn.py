@@ -162,9 +162,13 @@ def test_shapes_that_would_fit_by_broadcasting_alone_are_refused():
 
 
 def test_bad_arguments_say_what_is_allowed():
-    for classes in ("3", 2.5, -1):
-        with pytest.raises(ValueError, match=r"classes must be an integer of at least 0 and less than 2\^31, not"):
+    for classes in ("3", 2.5):
+        with pytest.raises(TypeError, match="classes must be an integer, not"):
             nn.one_hot(LABELS, classes)
+    with pytest.raises(ValueError, match="classes must be an integer of at least 0, not -1"):
+        nn.one_hot(LABELS, -1)
+    with pytest.raises(ValueError, match="classes must be an integer of at most 2147483647, not 2147483648"):
+        nn.one_hot(LABELS, 1 << 31)
     for shape in (5, (), (2.5, 3), (-1, 3)):
         with pytest.raises(ValueError, match="a weight's shape is integers"):
             nn.glorot_uniform(1, shape)

@@ -96,7 +96,8 @@ class _Names:
         names = dict.fromkeys(name for equation in forward for name in names_of(equation))
         for pattern in self._patterns:
             if all(beginning(name, pattern) is None for name in names):
-                raise ValueError(f"recompute={pattern!r} is the name of nothing in this model; {near_words(pattern, names)}")
+                near = near_words(pattern, names)
+                raise ValueError(f"recompute={pattern!r} is the name of nothing in this model; {near}")
         if LAYERS in patterns and not self._layers:
             raise ValueError("recompute='layers': no layer of this model has parameters")
 

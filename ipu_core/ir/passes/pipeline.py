@@ -15,13 +15,24 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Type, Var
-from ipu_core.ir.bodies import closed, flat, inner_regions, reads_of, region_numbers, regions_of, with_body
+from ipu_core.ir.bodies import (
+    closed,
+    flat,
+    inner_regions,
+    mapped,
+    mapped_inside,
+    reads_of,
+    region_numbers,
+    regions_of,
+    with_body,
+)
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.passes.guard import BACKWARD
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.regions import Branch, Loop, Scan
 
 PARAMS = "params."
+UPDATING = ("optimizer", "update")
 EVERYWHERE = -1
 """The stage of what every chip that reads it makes or keeps itself."""
 
@@ -61,20 +72,22 @@ def link_bytes(stages: Sequence[PipelineStage], *, once: bool = False) -> tuple[
 
 
 def forward_numbers(ideal: Block) -> tuple[int, ...]:
-    """Numbers of the equations with which a stage of a step can begin, as traced: of what depends on parameters, each
+    """Numbers of the equations with which a stage of a step can begin, as traced: of those that gradients are of, each
     forward equation, and of a scan the first."""
-    weighted = _weighted(ideal)
-    return tuple(e.number for e in _straight(ideal.equations) if _is_forward(e) and not weighted.isdisjoint(e.outputs))
+    derived = {e.of for e in flat(ideal.equations)}
+    return tuple(run[0] for run in _straight(ideal.equations) if not derived.isdisjoint(run))
 
 
-def _straight(equations: Iterable[Equation]) -> Iterator[Equation]:
+def _straight(equations: Iterable[Equation]) -> Iterator[list[int]]:
+    """Numbers of forward equations by what is never cut, such as a scan."""
     for equation in equations:
         if isinstance(equation.region, Scan):
-            yield min(flat([equation]), key=lambda e: e.number)  # it is never cut
+            if all(map(_is_forward, flat([equation]))):
+                yield sorted(e.number for e in flat([equation]))
         elif equation.region is not None:
             yield from _straight(equation.region.body.equations)
-        else:
-            yield equation
+        elif _is_forward(equation):
+            yield [equation.number]
 
 
 def _is_forward(equation: Equation) -> bool:
@@ -128,7 +141,9 @@ class _Cut:
         self.names = paths(block.arguments[0])
         weighted = _weighted(ideal)
         self._forward: dict[int, int] = {}  # by number of a forward equation of the trace
-        self._homes: dict[str, int] = {}  # by parameter
+        # By parameter; the first chip keeps what nothing reads.
+        unread = {name.removeprefix(PARAMS): 0 for name in self.names if name.startswith(PARAMS)}
+        self._homes: dict[str, int] = {}
         for equation in flat(ideal.equations):
             if _is_forward(equation):
                 stage = EVERYWHERE
@@ -136,8 +151,16 @@ class _Cut:
                     stage = bisect_right(begins, equation.number)
                     self._homes.setdefault(equation.parameter or "", stage)
                 self._forward[equation.number] = stage
+        self._homes = {**unread, **self._homes}
         self.stages: dict[int, int] = {}  # by number of an equation or region
         self.values: dict[Var, int] = {}
+        self._gradients: set[Var] = set()
+        made = {e.number: e.outputs[0] for e in flat(block.equations)}
+        # By copy of a value that is made again, the value.
+        self._first = {
+            e.output: made[e.drawn] for e in flat(block.equations)
+            if e.drawn is not None and e.role == "forward" and e.drawn in made
+        }  # fmt: skip
         self._walk(block.equations)
         self.owners = [self._owner(position) for position in range(block.carried)]
         self.values |= dict(zip(block.inputs, self.owners, strict=False))
@@ -147,6 +170,8 @@ class _Cut:
             if equation.region is None:
                 stage = self.stages[equation.number] = self._stage(equation)
                 self.values |= dict.fromkeys(equation.outputs, stage)
+                if equation.role in BACKWARD and stage != EVERYWHERE:
+                    self._gradients.update(equation.outputs)
                 continue
             self._walk(equation.region.body.equations)
             if isinstance(equation.region, Scan):
@@ -161,13 +186,14 @@ class _Cut:
         for number in (equation.of, equation.keyed):
             if number is not None and number in self._forward:
                 return self._forward[number]
-        if equation.parameter in self._homes and equation.role != "forward":
+        if equation.parameter in self._homes and equation.role in UPDATING:
             return self._homes[equation.parameter]
         # What passes put in, and what is of several parameters, is where its operands are.
-        found = [at for var in equation.operands if (at := self.values.get(var, EVERYWHERE)) != EVERYWHERE]
-        if not found:
-            return EVERYWHERE
-        return min(found) if equation.role in BACKWARD else max(found)
+        found = {var: at for var in equation.operands if (at := self.values.get(var, EVERYWHERE)) != EVERYWHERE}
+        if equation.role not in BACKWARD:
+            return max(found.values(), default=EVERYWHERE)
+        # Casts for gradients of what comes from the forward pass are made where they are read: it arrives there anyway.
+        return min((at for var, at in found.items() if var in self._gradients), default=EVERYWHERE)
 
     def _whole(self, scan: Equation) -> None:
         """All of a scan is in one stage."""
@@ -220,9 +246,19 @@ class _Cut:
             else:
                 at = self.stages[equation.number]
                 if at == stage or (at == EVERYWHERE and not needed.isdisjoint(equation.outputs)):
+                    equation = self._from_first(equation, stage)
                     needed.update(reads_of(equation))
                     result.append(equation)
         return result[::-1]
+
+    def _from_first(self, equation: Equation, stage: int) -> Equation:
+        """An equation that reads what arrived, where others make that again: they do it later than it is needed."""
+        new: dict[Var, Var] = {}
+        for var in reads_of(equation):
+            first = self._first.get(var)
+            if first is not None and first.type == var.type and self.values.get(var) not in (stage, EVERYWHERE):
+                new[var] = first
+        return _reading(equation, new) if new else equation
 
     def _looped(self, equation: Equation, loop: Loop, stage: int, needed: set[Var]) -> list[Equation]:
         """A loop with a stage's carries and equations."""
@@ -239,52 +275,77 @@ class _Cut:
         return [with_body(replace(equation, region=replace(loop, carries=carries, fed=fed)), body)]
 
 
+def _reading(equation: Equation, new: Mapping[Var, Var]) -> Equation:
+    """An equation, or a scan, that reads other values in the place of some."""
+
+    def one(each: Equation) -> Equation:
+        return replace(each, inputs=tuple(new.get(x, x) if isinstance(x, Var) else x for x in each.inputs))
+
+    if not isinstance(scan := equation.region, Scan):
+        return one(equation)
+    starts = tuple(new.get(x, x) if isinstance(x, Var) else x for x in scan.starts)
+    return mapped_inside(replace(equation, region=replace(scan, starts=starts)), one)
+
+
+State = list[tuple[str, Var, Var]]
+"""Parts of a carried state: name, value before the step, value after it."""
+
+
 def _assembled(cut: _Cut, stage: int, parts: Sequence[_Part], stashes: int) -> PipelineStage:
     """A stage with a state of its own."""
     block, part = cut.block, parts[stage]
-    state = [(cut.names[i], block.inputs[i], block.outputs[i]) for i in part.own]
+    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
+    inside = {var for loop in loops for e in flat(loop.body.equations) for var in e.outputs}
+    each = {var: at for var, at in part.arrives.items() if var in inside or (not loops and var not in block.inputs)}
+    once = {var: at for var, at in part.arrives.items() if var not in each}
     others = (var for number, other in enumerate(parts) if number != stage for var in other.arrives)
     leaves = [var for var in dict.fromkeys(others) if cut.values[var] == stage and var not in block.inputs]
-    for number, var in enumerate(part.arrives):
+    state = [(cut.names[i], block.inputs[i], block.outputs[i]) for i in part.own]
+    for number, var in enumerate((*each, *once)):
         # A gradient leaves from where the activation was that arrived, a result from where its gradient arrives.
-        pair = next((each for each in leaves if each.type == var.type), var)
-        leaves = [each for each in leaves if each is not pair]
+        pair = next((one for one in leaves if one.type == var.type), var) if var in each else var
+        leaves = [one for one in leaves if one is not pair]
         state.append((f"arrives.{number:03}", var, pair))
     state += [(f"leaves.{number:03}", Var(f"{var.name}.place", var.type), var) for number, var in enumerate(leaves)]
-    kept = _kept_for_gradients(block, part, stage) if stashes else []
+    kept = _kept_for_gradients(_block_of(block, part, state), each, stage) if stashes else []
     places = [Var(f"{var.name}.stash", Type((stashes, *var.type.shape), var.type.format)) for var in kept]
     state += [(f"stashes.{number:03}", var, var) for number, var in enumerate(places)]
-    tree = flatten({name: 0 for name, _, _ in state})[1]
-    state.sort(key=lambda each: each[0])
-    read = {var for e in part.equations for var in reads_of(e)}
-    inputs = tuple(var for var in block.inputs[block.carried :] if var in read)
-    own = {block.inputs[i] for i in block.streamed}
-    made = Block(
-        (*(old for _, old, _ in state), *inputs), (*(new for _, _, new in state), *part.host), part.equations,
-        {var: array for var, array in block.constants.items() if var in read}, len(state), (tree,), None,
-        frozenset(i for i, (_, old, _) in enumerate(state) if old in own),
-    )  # fmt: skip
-    made = closed(made)
-    there = {var for e in flat(made.equations) for var in e.outputs}
-    made = replace(made, offloaded=frozenset(block.offloaded & there))
-    inside = {var for loop, _ in regions_of(block, Loop) for e in flat(loop.body.equations) for var in e.outputs}
-    each = {var: at for var, at in part.arrives.items() if var in inside or not inside and var not in block.inputs}
-    once = {var: at for var, at in part.arrives.items() if var not in each}
+    made = _block_of(block, part, state)
     return PipelineStage(stage, made, each, once, sum(var.type.nbytes for var in places))
 
 
-def _kept_for_gradients(block: Block, part: _Part, stage: int) -> list[Var]:
+def _block_of(block: Block, part: _Part, state: State) -> Block:
+    """The Block of a stage's equations with a carried state."""
+    state = sorted(state, key=lambda each: each[0])
+    read = {var for e in part.equations for var in reads_of(e)}
+    own = {block.inputs[i] for i in block.streamed}
+    made = Block(
+        (*(old for _, old, _ in state), *(var for var in block.inputs[block.carried :] if var in read)),
+        (*(new for _, _, new in state), *part.host),
+        part.equations,
+        {var: array for var, array in block.constants.items() if var in read},
+        len(state),
+        (flatten({name: 0 for name, _, _ in state})[1],),
+        streamed=frozenset(i for i, (_, old, _) in enumerate(state) if old in own),
+    )
+    there = {var for e in flat(made.equations) for var in e.outputs}
+    # What a copy waits for is made here, or has arrived.
+    made = closed(mapped(made, lambda e: e if e.waits is None or e.waits in there else replace(e, waits=None)))
+    return replace(made, offloaded=frozenset(block.offloaded & there))
+
+
+def _kept_for_gradients(block: Block, arrives: Mapping[Var, int], stage: int) -> list[Var]:
     """What is made in a stage's forward pass, or arrives for it, and is read by its gradients: the memory of each."""
     views = lifetimes(block).views
-    loops = [e.region for e in part.equations if isinstance(e.region, Loop) and not isinstance(e.region, Scan)]
-    equations = [*flat(loops[0].body.equations)] if loops else [*flat(part.equations)]
-    first = {*(var for e in equations if _is_first(e) for var in e.outputs)}
-    first |= {var for var, source in part.arrives.items() if source < stage}
+    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
+    equations = [*flat(loops[0].body.equations)] if loops else [*flat(block.equations)]
+    first = {*(var for e in equations if is_first(e) for var in e.outputs)}
+    first |= {var for var, source in arrives.items() if source < stage}
     first |= {each for loop in loops for _, each in loop.fed}
-    read = (views[var].root for e in equations if not _is_first(e) for var in e.operands if var in views)
-    return [var for var in dict.fromkeys(read) if var in first and var not in block.inputs]
+    read = (views[var].root for e in equations if not is_first(e) for var in e.operands if var in views)
+    return [var for var in dict.fromkeys(read) if var in first]
 
 
-def _is_first(equation: Equation) -> bool:
+def is_first(equation: Equation) -> bool:
     """Whether it is of the forward pass, and not made again for gradients."""
     return equation.role == "forward" and equation.of is None and equation.drawn is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ipu_core import System, Target, Unvalidated
-from ipu_core.chip.system import SYSTEMS
+from ipu_core.chip.system import SYSTEMS, read_chips, read_system
 from ipu_core.errors import UnsupportedByTarget
 
 PEAKS = [  # chips and published PFLOP/s
@@ -52,6 +52,42 @@ def test_a_sync_across_chips_is_the_planner_s() -> None:
     assert pod.sync_seconds() == pytest.approx(15e-9 * 33 * 2)
     with pytest.raises(ValueError, match="chips must be an integer of at most 128"):
         pod.sync_seconds(129)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("bow-pod64/chips=4", System("bow-pod64", chips=4)),
+        ("bow-pod64", System("bow-pod64")),
+        ("bow-pod16/clock=1.5e9/sync_hop=0", System("bow-pod16", clock=1.5e9, sync_hop=0)),
+        ("bow/tiles=736/adder=dot4", Target("bow", tiles=736, adder="dot4")),
+        ("c600", Target("c600")),
+        ("bow/chips=2", System("bow", chips=2)),
+    ],
+)
+def test_chips_as_they_are_typed(text: str, meant: Target | System) -> None:
+    assert read_chips(text) == meant
+    assert read_system(text) == (meant if isinstance(meant, System) else System(meant.name, **meant.changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pod63/chips=4", "pod63/chips=4: unknown system 'pod63'"),
+        ("pod64/chips=0", "pod64/chips=0: chips must be an integer of at least 1, not 0"),
+        ("pod64/chips=2.0", "pod64/chips=2.0: chips must be an integer, not 2.0"),
+        ("bow/tyles=3", "bow/tyles=3: System has no figure 'tyles'; it has target, chips"),
+        ("bow/tiles=9999", "bow/tiles=9999: tiles must be at most 1,472"),
+        ("bow/tiles", "bow/tiles: a figure is typed once, as in bow-pod64/chips=4, not as 'tiles'"),
+        ("bow/=3", "not as '=3'"),
+        ("bow/chips=2/chips=3", "not as 'chips=3'"),
+        ("bow/name=c600", "not as 'name=c600'"),
+    ],
+)
+def test_chips_that_are_typed_wrongly_are_refused(text: str, said: str) -> None:
+    for read in (read_chips, read_system):
+        with pytest.raises(ValueError, match=said):
+            read(text)
 
 
 def test_every_target_is_a_system_of_one() -> None:

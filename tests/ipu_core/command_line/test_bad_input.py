@@ -31,6 +31,7 @@ BAD = [
     (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, lars, adam, adamw or lamb"),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
+    (["--target", "gc200/tiles=9999"], "gc200/tiles=9999: tiles must be at most 1,472, all of a gc200"),
     (
         ["--layers", "64-a-10"],
         "layers must be two or more positive widths such as 64-256-256-10, none beyond 1,000,000,000, not '64-a-10'",
@@ -43,7 +44,14 @@ BAD = [
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
     (["--threads", "99999999999999999999"], "must be an integer from 1 to 1,024"),
     (["--loss-scale", "big"], "must be a number, 'automatic' or 'none', not 'big'"),
-    (["--colour=red"], "unrecognized arguments: --colour=red"),
+    (["--colour=red"], "unrecognized arguments: --colour=red (try --help)"),
+    (["--=red"], "unrecognized arguments: --=red (try --help)"),
+    (["--see", "2"], "unrecognized arguments: --see: is it --seeds? (try --help)"),
+    (["--st=2"], "unrecognized arguments: --st=2: is it --stash or --stages or --streamed? (try --help)"),
+    (["--stages", "0"], "argument --stages: must be an integer from 1 to 1,024, not '0'"),
+    (["--stages", "2,"], "stages must be a number, or names of layers such as 'blocks.0', not ''"),
+    (["--pipeline-schedule", "1f1b"], "pipeline_schedule='1f1b' would do nothing: one stage has nothing to wait for"),
+    (["--repliacs=2"], "unrecognized arguments: --repliacs=2: is it --replicas? (try --help)"),
 ]
 
 

@@ -38,13 +38,39 @@ def test_profile_prints_plan_and_account_and_writes_reports(tmp_path: Path, capf
     assert "is no profile that `profile --out` wrote" in capfd.readouterr().err
 
 
+def test_profile_of_several_chips(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["lm", "--layers", "2", "--width", "16", "--heads", "2", "--context", "8", "--micro-batches", "4"]
+    arguments += ["--target", "bow-pod16/chips=4", "--replicas", "2", "--stages", "2", "--pipeline-schedule", "1f1b"]
+    assert exit_code("profile", *arguments, "--out", str(tmp_path)) == 0
+    printed = capfd.readouterr().out
+    assert "An update on bow-pod16: 2 replicas of 2 stages, 4 chips" in printed
+    assert "1f1b schedule: " in printed
+    assert exit_code("profile", *arguments[:-2], "--schedule", "1f1b", "--json") == 0
+    data = json.loads(capfd.readouterr().out)["system"]
+    assert data == json.loads((tmp_path / "profile.json").read_text())["system"]
+    assert (data["replicas"], data["stages"], data["chips"], data["schedule"]) == (2, 2, 4, "1f1b")
+    assert len(data["bytes_of_fullest_tiles"]) == len(data["forward_seconds"]) == 2
+    assert data["seconds_per_update"] == pytest.approx(sum(data["parts"].values()))
+    assert "stage 1, backward of micro-batch 0" in (tmp_path / "system.html").read_text()
+    trace = json.loads((tmp_path / "system-trace.json").read_text())
+    assert {event["cat"] for event in trace["traceEvents"] if event["ph"] == "X"} == {
+        "forward", "backward", "collective", "update", "host"
+    }  # fmt: skip
+    assert exit_code("profile", *arguments[:9], "--micro-batches", "4", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["system"]["chips"] == 1
+    assert exit_code("profile", "bert-large", "--system", "bow-pod16", "--stages", "a,b") == 2
+    assert "--stages of a workload is how many" in capfd.readouterr().err
+    assert exit_code("profile", "bert-large", "--stages", "4") == 2
+    assert "--stages is of many chips: --system says which" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--steps=3", "--lr=1", "--schedule=cosine", "--engine=direct"])
 def test_profile_has_no_options_that_change_nothing(
     option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code("profile", option) == 2
     # a pipeline of several chips has a schedule, too
-    refused = "--schedule is for workloads" if "schedule" in option else "unrecognized arguments"
+    refused = "pipeline_schedule: there is no 'cosine'" if "schedule" in option else "unrecognized arguments"
     assert refused in capfd.readouterr().err
     (tmp_path / "c.toml").write_text('steps = 3\nengine = "direct"\nlayers = "64-8-10"\n')
     assert exit_code("profile", "--config", str(tmp_path / "c.toml")) == 0  # one file for all commands

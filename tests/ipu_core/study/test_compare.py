@@ -182,7 +182,7 @@ def test_evaluate_adds_measures() -> None:
         ({"batches": [BATCHES[0], (X[0][:5], X[0][:5, :1])]}, r"equal shapes; batch 0 has .*, batch 1 "),
         ({"precisions": None}, "must be a list of names"),
         ({"precisions": [16]}, "must be a list of names"),
-        ({"steps": True}, "steps must be an integer of at least 1, not True"),
+        ({"steps": True}, "steps must be an integer, not True"),
         ({"batches": [(X[0][:, :5], X[0][:, :1])]}, "inner sizes 5 and 8 differ"),
         ({"batches": {"x": X}}, "batches must be a list of batches"),
         ({"batches": "digits"}, "batches must be a list of batches"),

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lowprec as lp
 from ipu_core.__main__ import main
+from ipu_core.study import axes, typed
 from ipu_core.study.compare import compare
 from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
@@ -107,3 +109,26 @@ def test_mlperf_bert_reaches_the_loss_of_float32_by_its_defaults() -> None:
         ends[result["precision"]].append(float(np.mean(result["losses"][-20:])))
     full, half = ends["fp32.32"], ends["mlperf-bert"]
     assert np.mean(half) - np.mean(full) < np.std(full, ddof=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ring", "ring"),
+        ("tree/first=2", "tree/first=2"),
+        ("ring/first=0/wire=float32/rounding=nearest_even", "ring"),
+        ("two_level/group=2/wire=float16/rounding=stochastic", "two_level/group=2/wire=float16/rounding=stochastic"),
+        ("ring_pair/accumulate=bfloat16", "ring_pair/accumulate=bfloat16"),
+    ],
+)
+def test_a_collective_is_told_as_it_is_typed(text: str, shown: str) -> None:
+    assert typed.collective_words(typed.collective(text)) == shown
+    assert typed.collective(shown) == typed.collective(text)
+    (axis,) = axes.axes_of({"collective": [text]})
+    assert axis.values == (typed.collective(text),)
+    assert axes.label(axis.values[0]) == shown
+
+
+def test_a_collective_that_cannot_be_typed_is_told_in_full() -> None:
+    made = lp.Collective(wire="float16", rounding=lp.Rounding("stochastic", random_bits=8))
+    assert typed.collective_words(made) == "ring/wire=float16/rounding=stochastic, random bits 8"

@@ -85,10 +85,11 @@ def test_a_measure_must_be_named_where_there_are_several() -> None:
     for make in (
         lambda: Evaluate(len, every=0),
         lambda: EarlyStop(evaluate, patience=0),
-        lambda: Checkpoint("x", True),
     ):
         with pytest.raises(ValueError, match="must be an integer of at least 1"):
             make()
+    with pytest.raises(TypeError, match="a number of steps must be an integer, not True"):
+        Checkpoint("x", True)
 
 
 @pytest.mark.parametrize("engine", ["direct", "tiles"])

@@ -177,8 +177,10 @@ def test_a_foreign_state_is_refused() -> None:
     made = loop("fp16.16/nearest")
     with pytest.raises(ValueError, match="not those of this training step"):
         made.restore(loop("fp32.32").arrays(), 3)
-    for step in (-1, 1.5, "3"):
-        with pytest.raises(ValueError, match="step must be an integer of at least 0, not"):
+    with pytest.raises(ValueError, match="step must be an integer of at least 0, not -1"):
+        made.restore(made.arrays(), -1)
+    for step in (1.5, "3"):
+        with pytest.raises(TypeError, match="step must be an integer, not"):
             made.restore(made.arrays(), step)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no masked elements"):
         made.restore({name: np.ma.masked_less(array, 0) for name, array in made.arrays().items()}, 0)
@@ -378,8 +380,10 @@ def test_arguments_of_another_kind_are_refused(change: dict[str, Any], words: st
 
 
 def test_a_run_needs_batches_and_a_number_of_steps() -> None:
-    for steps in (-1, 1.5, True):
-        with pytest.raises(ValueError, match="steps must be an integer of at least 0, not"):
+    with pytest.raises(ValueError, match="steps must be an integer of at least 0, not -1"):
+        loop().run(batches, -1)
+    for steps in (1.5, True):
+        with pytest.raises(TypeError, match="steps must be an integer, not"):
             loop().run(batches, steps)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="batches must be a function of the step's number, or batches in order"):
         loop().run(3, 3)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def test_the_precision_says_how_gradients_of_micro_batches_are_averaged() -> Non
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0, "micro_batches must be an integer of at least 1, not 0"), (1.5, "not 1.5"), (3, "16 rows cannot be cut")],
+    [(0, "micro_batches must be an integer of at least 1, not 0"), (3, "16 rows cannot be cut")],
 )
 def test_batches_that_cannot_be_cut_are_refused(count: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -65,6 +65,7 @@ ELSEWHERE: dict[str, tuple[Any, str]] = {
     "reorder": (False, "equations as traced"),
     "parallel": (False, "sums of unlike sizes one after another"),
     "recompute": (0.5, "recomputation down to 0.5 of the peak"),
+    "stages": (2, "2 stages"),
     "steps_per_call": (3, "3 steps a call"),
     "update_overhead": (0.18, "0.18 s of an update beside the account"),
 }
@@ -105,7 +106,7 @@ def test_every_field_of_training_changes_the_digest_and_its_words() -> None:
 def test_no_field_of_execution_changes_a_digest_but_where_tiles_draw() -> None:
     training, plain = Training(**SAID), Execution()
     drawing = replace(training, random="hardware")
-    assert ELSEWHERE.keys() == names(Execution)
+    assert ELSEWHERE.keys() | {"pipeline_schedule"} == names(Execution)  # of several stages: test_stages
     assert str(plain) == "tiles of gc200"
     digests = {drawing.digest(plain)}
     for name, (value, words) in ELSEWHERE.items():
@@ -408,3 +409,17 @@ def test_a_loop_says_what_it_was_made_of() -> None:
     assert other.training == replace(loop.training, precision="fp16.16/stochastic")
     assert other.execution == replace(loop.execution, engine="direct")
     assert other.control.esr
+
+
+def test_a_loop_on_the_direct_engine_says_what_no_account_reads() -> None:
+    def made(**options: Any) -> str:
+        weight, rows = np.ones((4, 4), np.float32), np.ones((2, 4), np.float32)
+        return str(
+            TrainLoop(lambda p, x: nn.mean(x @ p), weight, rows, optimizer=Sgd(0.1), precision="fp32.32", **options)
+        )
+
+    said = "the direct engine has no account, which alone reads streamed, overlap, update_overhead"
+    some: dict[str, Any] = {"update_overhead": 0.1, "streamed": "params", "overlap": True}
+    assert said in made(engine="direct", **some)
+    assert "the direct engine has no account" not in made(engine="tiles", **some)
+    assert "no account" not in made(engine="direct")

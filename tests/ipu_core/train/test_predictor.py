@@ -56,6 +56,38 @@ def test_stochastic_rounding_follows_the_key_and_the_number() -> None:
     assert len({scores(1, 0), scores(1, 1), scores(2, 0)}) == 3
 
 
+@pytest.mark.parametrize("engine", ["direct", "tiles"])
+@pytest.mark.parametrize("precision", ["fp32.32", "unit-fp16/stochastic"])
+def test_predictions_drop_nothing_and_training_does(engine: str, precision: str) -> None:
+    def scores(drop: bool) -> Any:
+        def function(params: Any, batch: Any) -> Any:
+            hidden = nn.relu(batch["x"] @ params["in"])
+            return (nn.dropout(hidden, 0.5) if drop else hidden) @ params["out"]
+
+        return function
+
+    kept: dict[str, Any] = {"precision": precision, "engine": engine, "key": 3}
+    with_it, without = (Predictor(scores(drop), PARAMS, {"x": X}, **kept)({"x": X}, 7) for drop in (True, False))
+    assert with_it.tobytes() == without.tobytes()
+
+    def trained(params: Any, batch: Any) -> Any:
+        return nn.mean(scores(True)(params, batch))
+
+    loop = TrainLoop(trained, PARAMS, {"x": X}, optimizer=Sgd(0.1), **kept)
+    assert "dropout_mask" in {equation.op for equation in loop.block.equations}
+    if precision == "fp32.32":
+        wanted = np.maximum(X @ PARAMS["in"], 0) @ PARAMS["out"]
+        np.testing.assert_allclose(loop.predict(scores(True), {"x": X}), wanted, rtol=1e-5, atol=1e-5)
+        # of arrays with a key nothing is traced: the mask is a constant that the caller chose
+        chosen = nn.dropout(np.ones((4, 3), np.float32), 0.5, key=1)
+
+        def masked(params: Any, batch: Any) -> Any:
+            return batch @ params["in"][:, :3] * nn.dropout(np.ones((4, 3), np.float32), 0.5, key=1)
+
+        made = Predictor(masked, PARAMS, X, **kept)(X)
+        assert ((made == 0) == (chosen == 0)).all()
+
+
 def test_trained_parameters_are_taken_as_a_loop_gives_them() -> None:
     batch = (X, np.array([0, 1, 2, 0], np.int32))
     loop = TrainLoop(loss, PARAMS, batch, optimizer=Sgd(0.1), precision="fp16.16/stochastic", engine="direct")

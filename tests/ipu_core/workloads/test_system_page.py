@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ipu_core import System, __main__, workloads
+from ipu_core.system.page import MOST, stretches, to_chrome
 from ipu_core.workloads import catalogue
-from ipu_core.workloads.system_page import MOST, stretches, to_chrome, to_html
+from ipu_core.workloads.system_page import to_html
 from ipu_core.workloads.system_run import SystemRun
 
 SMALL = workloads.bert_base(micro_batch=1, places=32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from ipu_core import System, Target, __main__, workloads
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.figures.systems import _planned
 from ipu_core.system.account import SystemProfile
-from ipu_core.workloads import catalogue
+from ipu_core.system.schedule import Schedule
+from ipu_core.workloads import catalogue, system_command
 from ipu_core.workloads.cuts import cut, parameters_of
-from ipu_core.workloads.logs import logged_runs
+from ipu_core.workloads.logs import error_words, logged_runs
+from ipu_core.workloads.system_page import to_html
 from ipu_core.workloads.system_run import SystemRun, gradient_bytes, profile_of
 from lowprec import Collective
 from tests.ipu_core.workloads.test_workloads import small
@@ -162,6 +165,60 @@ def test_runs_of_the_logs_with_the_same_settings_are_found(made: SystemRun) -> N
     ] == pytest.approx(0.62123)
 
 
+def test_a_run_stands_beside_an_account_of_its_own_settings_alone(made: SystemRun) -> None:
+    found = logged(made)
+    assert found.unlike_logged == ()
+    slow = System("bow-pod64", clock=1.8e9)
+    other = {
+        "a grouped schedule": replace(
+            found, profile=replace(found.profile, schedule=replace(found.profile.schedule, name="interleaved"))
+        ),
+        "chips as published: bow": replace(
+            found, stage=replace(found.stage, target=slow.target), profile=replace(found.profile, system=slow)
+        ),
+        f"precision {SMALL.precision}": replace(
+            found, stage=replace(found.stage, workload=found.workload.changed(precision="fp32.32"))
+        ),
+        "recomputation: layers": replace(
+            found, stage=replace(found.stage, workload=found.workload.changed(recompute="none"))
+        ),
+    }
+    for words, run in other.items():
+        assert run.logged == ()
+        assert run.to_json()["logged"] == []
+        assert run.unlike_logged == (words,)
+        told = system_command.words(run)
+        assert (
+            f"not beside MLPerf v2.0, 64 Bow chips, of as many chips and micro-batches, which ran with {words}" in told
+        )
+        assert "621.23" not in told
+        assert "Beside what was logged" not in to_html(run)
+    assert "an update, ms, beside the run with these settings\n" in system_command.words(found)
+    assert replace(found, profile=replace(found.profile, system=System("bow-pod64", power=100.0))).unlike_logged == ()
+    # one chip a replica has no order of stages
+    assert (
+        "a grouped schedule"
+        not in replace(
+            found, profile=replace(found.profile, schedule=Schedule("sequential", (1.0,), (1.0,), 8))
+        ).unlike_logged
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "digits", "words"),
+    [
+        (-1e-5, 1, "0.0 %"),
+        (1e-5, 1, "0.0 %"),
+        (0.0, 0, "0 %"),
+        (-0.004, 0, "0 %"),
+        (-0.0006, 1, "-0.1 %"),
+        (0.2, 1, "+20.0 %"),
+    ],
+)
+def test_an_error_that_rounds_to_nothing_has_no_sign(error: float, digits: int, words: str) -> None:
+    assert error_words(error, digits) == words
+
+
 def test_logged_batches_are_what_ran() -> None:
     for run in logged_runs():
         rows = {"bert": 6 if run.round == "v2.0" else 4}.get(run.workload, 20)
@@ -195,6 +252,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
         "ring",
     )
     assert data["update_overhead"] == 0
+    assert (
+        __main__.main(["profile", "bert-base", "--system", "bow-pod64/chips=8/clock=1e9", "--micro-batches", "4"]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert "2 replicas of 4 stages on bow-pod64, 8 chips of bow with clock 1000000000.0" in printed
     assert __main__.main([*say, "--micro-batches", "4", "--host-samples-per-second", "10"]) == 0
     printed = capsys.readouterr().out
     assert "input-bound: the hosts take 3,200.000 ms to feed an update" in printed
@@ -221,6 +283,11 @@ def test_the_command_lists_what_fits(capsys: pytest.CaptureFixture[str], monkeyp
         (["bert-large", "--configurations"], "--configurations is of many chips"),
         (["bert-large", "--system", "pod64", "--target", "bow"], "--target is of one chip, which --system says"),
         (["bert-large", "--system", "pod63"], "unknown system 'pod63'"),
+        (["bert-large", "--system", "pod64/chips=many"], "pod64/chips=many: chips must be an integer, not 'many'"),
+        (
+            ["bert-large", "--target", "pod16/chips=8"],
+            "--target is of one chip, and pod16/chips=8 is a system: --system",
+        ),
         (["bert-large", "--system", "bow-pod16", "--replicas", "4"], "replicas=2 at most, or a larger system"),
         (["mlp", "--system", "pod64"], "--system is for workloads"),
     ],
@@ -259,6 +326,23 @@ def test_configurations_are_those_that_divide_the_batch(monkeypatch: pytest.Monk
     assert "not planned: 2 stages, micro-batch 4" in str(found)
     with pytest.raises(ValueError, match="no way to train bert-base on m2000 with a batch of 7: 4 stages"):
         workloads.configurations("bert-base", "m2000", global_batch=7, stages=(4,), micro_batch=(1,))
+
+
+def test_a_workload_may_be_named_or_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.WORKLOADS, "bert-base", lambda **_: SMALL)
+    given, named = (workloads.on_system(one, "bow-pod16", micro_batches=2) for one in (SMALL, "bert-base"))
+    assert named.profile == given.profile
+    (one,) = workloads.configurations(SMALL, "m2000", global_batch=16, stages=(4,))
+    (other,) = workloads.configurations("bert-base", "m2000", global_batch=16, stages=(4,), micro_batch=(1,))
+    assert (one.micro_batch, one.profile) == (1, other.profile)
+    assert len(workloads.configurations(SMALL, "m2000", global_batch=16, stages=(4,), micro_batch=(1,))) == 1
+    with pytest.raises(ValueError, match="a Workload has its micro-batch, 1: micro_batch= is for a name, as 'bert-bas"):
+        workloads.configurations(SMALL, "m2000", global_batch=16, micro_batch=(2,))
+    for call in (workloads.on_system, workloads.configurations):
+        with pytest.raises(ValueError, match="there is no workload 'bert-huge'; there are bert-large"):
+            call("bert-huge", "m2000", global_batch=16)
+        with pytest.raises(TypeError, match="workload must be a Workload"):
+            call(3, "m2000", global_batch=16)
 
 
 def test_what_cannot_fit_is_not_planned() -> None:

@@ -10,6 +10,7 @@ from ipu_core.frontends.torch.operations.shapes import part, stacked
 from ipu_core.ir.trace.scan import scanned
 from ipu_core.ir.trace.values import Traced, Value, apply, concatenate, matmul, shape_of, transpose, where
 from ipu_core.nn import dropout
+from ipu_core.nn.operations import drawn_out
 
 Step = Callable[[Value, Sequence[Value], Sequence[Value]], tuple[Value, ...]]
 """From (sums of the inputs, hidden states, weights of the hidden) to the new states."""
@@ -146,7 +147,7 @@ def bernoulli(call: NodeCall, x: Value, chance: float = 0.5, *_: Any) -> Value:
     """Random numbers: 1 with a given probability, else 0."""
     if not isinstance(chance, float) or not 0 < chance <= 1:
         raise NotImplementedError("a probability for each element")
-    kept = dropout(call.full(1.0, call.shape), 1 - chance)
+    kept = drawn_out(call.full(1.0, call.shape), 1 - chance)
     return where(kept, 1.0, 0.0)
 
 
