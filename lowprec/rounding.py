@@ -41,7 +41,6 @@ from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import FormatLike, as_format, float32
 from lowprec.values.keys import KeyLike, first_index, key_value
 from lowprec.values.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
-from lowprec.values.rounding import FEW_BIT_MODES
 
 
 def round(
@@ -241,11 +240,7 @@ def _convert(
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     else:
         seed = 0
-    on_gpu = is_cupy(array)
-    if on_gpu and conversion.rule.mode in FEW_BIT_MODES:
-        raise ValueError(f"{conversion.rule.mode} runs on NumPy arrays; on the GPU there is stochastic")
-    if on_gpu:
-        _refuse_on_gpu(array, fmt)
+    _refuse_on_gpu(array, fmt)
     target = output_array(out, array, conversion.out_dtype, x if result == "value" else None)
     start = first_index(offset, array.size)
     if backends.of(array).convert(conversion, array, seed, start, target):

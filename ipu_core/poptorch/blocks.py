@@ -74,6 +74,8 @@ def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | Non
     if ipu_id is not None:
         check_integer("ipu_id", ipu_id)
     Block(user_id)
+    if not hasattr(layer_to_call, "forward"):
+        raise TypeError(f"BeginBlock takes a layer, a torch.nn.Module, not {shown(layer_to_call)}")
     # an attribute of its own: torch's registers take tensors and modules alone
     object.__setattr__(layer_to_call, PLACE, Place(user_id, ipu_id))
     return layer_to_call

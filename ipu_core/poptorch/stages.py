@@ -92,7 +92,10 @@ def stages_of(model: Any, strategy: Strategy | None) -> tuple[str, ...]:
     if chosen.stages:
         return _by_stages(marked, chosen.stages)
     if chosen.auto is AutoStage.AutoIncrement:
-        numbered = list(enumerate(name for name, _ in marked))
+        first = next((name for name, _ in model.named_parameters()), "")
+        # What stands before the first block is of a stage of its own.
+        before = int(bool(marked) and not first.startswith(f"{marked[0][0]}."))
+        numbered = list(enumerate((name for name, _ in marked), before))
     else:
         numbered = [(place.ipu_id, name) for name, place in marked if place.ipu_id is not None]
     begins: list[str] = []
@@ -117,6 +120,9 @@ def _by_stages(marked: list[tuple[str, Place]], stages: tuple[Stage, ...]) -> tu
         if unknown := [block for block in stage.blocks if block not in names]:
             there = ", ".join(names) or "none"
             raise ValueError(f"no layer begins a block {unknown[0]!r}, of a Stage; there are {there}")
+    said = {block for stage in stages for block in stage.blocks}
+    if left := [block for block in names if block not in said]:
+        raise ValueError(f"the block {left[0]!r} is of no Stage: PipelinedExecution has all blocks, or an AutoStage")
     if len(stages) == 1:
         return ()
     return BEFORE, *(names[stage.blocks[0]] for stage in stages[1:])

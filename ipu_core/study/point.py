@@ -388,6 +388,10 @@ def _saturated(loop: TrainLoop) -> float:
 def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
     profile = loop.profile
     figures = () if profile is None else (profile.cycles, profile.microseconds, profile.memory.peak_bytes)
+    if profile is not None and loop.execution.chips > 1:
+        assert loop.system_profile is not None
+        took = loop.system_profile.seconds_per_update  # of all stages, where the profile is one chip's work
+        figures = (round(took * loop.target.clock), 1e6 * took, profile.memory.peak_bytes)
     skipped = {} if loop.loss_scale is None else {"skipped_steps": [each.step for each in loop.skipped]}
     broken = {} if loop.not_finite is None else {"not_finite_step": loop.not_finite[0]}
     return {

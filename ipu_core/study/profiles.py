@@ -106,6 +106,8 @@ def profile(
     data["loss_scale"] = None if scaled is None else scaled._asdict()
     data["system"] = None if made.system is None else made.system.to_json()
     many = made.system if made.system is not None and made.system.chips > 1 else None
+    if many is not None:  # the rest is one chip's
+        data |= {"seconds_per_update": many.seconds_per_update, "joules": list(many.joules_per_update)}
     print(json.dumps(data) if as_json else _words(title, made, needs, scaled))
     if folder is not None:
         page = to_html(made.profile, title, settings=said, samples=samples, data=data)

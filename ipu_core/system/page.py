@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
 def stretches(profile: SystemProfile) -> Iterator[Stretch]:
     """All that the chips of a replica do in an update, and in the lane behind them the host."""
     for work in profile.schedule.timetable:
-        words = f"stage {work.stage}, {work.kind} of micro-batch {work.micro_batch}"
+        words = f"stage {work.stage + 1}, {work.kind} of micro-batch {work.micro_batch}"
         yield Stretch(work.stage, work.kind, words, work.begin, work.end)
     now = profile.schedule.seconds
     after = (
@@ -58,7 +58,7 @@ def stretches(profile: SystemProfile) -> Iterator[Stretch]:
 
 def to_chrome(profile: SystemProfile) -> dict[str, Any]:
     """The trace that chrome://tracing and Perfetto open, a row for each stage and one for the host; microseconds."""
-    names = [*(f"stage {stage}" for stage in range(profile.stages)), "host"]
+    names = [*(f"stage {stage}" for stage in range(1, profile.stages + 1)), "host"]
     rows = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": lane, "args": {"name": name}}
         for lane, name in enumerate(names)

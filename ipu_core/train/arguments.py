@@ -252,7 +252,7 @@ def check_stages(given: Any) -> int | tuple[str, ...]:
             kind = ValueError if isinstance(name, str) else TypeError
             raise kind(f"stages must be a number, or names of layers such as 'blocks.0', not {shown(name)}")
     if len(names) < 2:
-        raise ValueError(f"stages are named by the first layer of each, so two names at least, not {shown(given)}")
+        raise ValueError(f"stages are how many, or the first layer of each, two names at least, not {shown(given)}")
     return names
 
 

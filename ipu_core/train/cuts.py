@@ -11,7 +11,7 @@ from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.passes.checkpoint_names import beginning, near_words
-from ipu_core.ir.passes.pipeline import forward_numbers
+from ipu_core.ir.passes.pipeline import forward_numbers, passed_values
 from ipu_core.ir.precision.rules import names_of
 from ipu_core.train.stage_times import label, of_micro_batch
 
@@ -30,6 +30,11 @@ def named_cut(ideal: Block, names: Sequence[str]) -> tuple[int, ...]:
         if first is None:
             known = dict.fromkeys(own for e in forward for own in names_of(e))
             raise ValueError(f"stages: {name!r} is the name of nothing in this model; {near_words(name, known)}")
+        if not begins and first > forward[0].number:
+            before = next(own for own in names_of(forward[0]))
+            raise ValueError(
+                f"stages: the first stage begins with {name!r}, and {before!r} comes before it: name that first, or '*'"
+            )
         if begins and first <= begins[-1]:
             raise ValueError(f"stages: {name!r} begins no later than the stage before it: names in the model's order")
         begins.append(first)
@@ -72,10 +77,11 @@ def crossing(ideal: Block, numbers: Sequence[int]) -> list[int]:
     """Bytes that pass a cut before each forward equation, in float32: what is made before it and read behind it."""
     made: dict[Var, int] = {}
     last: dict[Var, int] = {}
+    passed = passed_values(ideal)
     for equation in of_micro_batch(ideal):
         if equation.role == "forward":
             at = max(0, bisect_right(numbers, equation.number) - 1)
-            made |= dict.fromkeys(equation.outputs, at)
+            made |= dict.fromkeys(passed.intersection(equation.outputs), at)
             last |= dict.fromkeys(equation.operands, at)
     total = [0] * len(numbers)
     for var, at in made.items():

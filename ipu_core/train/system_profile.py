@@ -55,12 +55,18 @@ def system_profile(planned: PlannedStep, made: Bill) -> SystemProfile:
             tuple(seconds(each.backward + down) for each, down in zip(spent, downs, strict=True)), count,
         ),
         samples=_rows(planned), collective=collective, update_seconds=update + moved,
-        link_bytes=max((max(both) for both in passed), default=0), host_bytes=host,
+        link_bytes=max(_sent(passed)), host_bytes=host,
         host_seconds=max(seconds(each.host) for each in spent),
         update_overhead=on.update_overhead or 0.0,
         host_waits=True, update_overhead_from="given" if on.update_overhead else "none",
         profiles=tuple(one.done for one in bills),
     )  # fmt: skip
+
+
+def _sent(passed: Sequence[tuple[int, int]]) -> list[int]:
+    """Bytes that each stage sends in a micro-batch, up and down."""
+    ups, downs = [*(up for up, _ in passed), 0], [0, *(down for _, down in passed)]
+    return [up + down for up, down in zip(ups, downs, strict=True)]
 
 
 def _passing(on: Execution, passed: Sequence[tuple[int, int]], way: int) -> list[int]:

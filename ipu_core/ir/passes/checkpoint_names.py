@@ -116,7 +116,7 @@ def _beginnings(name: str) -> list[str]:
 
 def beginning(name: str, pattern: str) -> str | None:
     """The shortest beginning of a name that a pattern fits."""
-    return next((one for one in _beginnings(name) if fnmatchcase(one, pattern)), None)
+    return next((one for one in _beginnings(name) if one == pattern or fnmatchcase(one, pattern)), None)
 
 
 def near_words(pattern: str, names: Iterable[str]) -> str:

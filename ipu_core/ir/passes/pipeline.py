@@ -2,7 +2,8 @@
 
 The forward pass is cut where equations begin a stage, in the order in which they were traced; a gradient is on the chip
 of the equation whose derivative it is, a parameter with its update on that of its first reader. What depends on no
-parameter, such as a mask of the batch, every chip that reads it makes itself. A value that another chip makes or keeps
+parameter, such as a mask of the batch, or on parameters alone, such as a transpose, every chip that reads it makes
+itself. A value that another chip makes or keeps
 arrives by links. No bit depends on any of it: the numbers are made of the whole step, and these Blocks are only planned
 and accounted.
 """
@@ -74,8 +75,10 @@ def link_bytes(stages: Sequence[PipelineStage], *, once: bool = False) -> tuple[
 def forward_numbers(ideal: Block) -> tuple[int, ...]:
     """Numbers of the equations with which a stage of a step can begin, as traced: of those that gradients are of, each
     forward equation, and of a scan the first."""
-    derived = {e.of for e in flat(ideal.equations)}
-    return tuple(run[0] for run in _straight(ideal.equations) if not derived.isdisjoint(run))
+    derived, passed = {e.of for e in flat(ideal.equations)}, passed_values(ideal)
+    made = {e.number for e in flat(ideal.equations) if not passed.isdisjoint(e.outputs)}
+    found = (made.intersection(run) for run in _straight(ideal.equations) if not derived.isdisjoint(run))
+    return tuple(sorted(min(run) for run in found if run))
 
 
 def _straight(equations: Iterable[Equation]) -> Iterator[list[int]]:
@@ -94,10 +97,20 @@ def _is_forward(equation: Equation) -> bool:
     return equation.role == "forward" and equation.of is None
 
 
-def _weighted(ideal: Block) -> set[Var]:
-    """Values that depend on a parameter."""
-    names = paths(ideal.arguments[0])
-    found = {var for name, var in zip(names, ideal.inputs, strict=False) if name.startswith(PARAMS)}
+def passed_values(ideal: Block) -> set[Var]:
+    """Values that depend on a parameter and on the batch: what stages hand on."""
+    given = {*ideal.inputs[ideal.carried :], *(part for loop, _ in regions_of(ideal, Loop) for _, part in loop.fed)}
+    return _depending(ideal, _parameters(ideal)) & _depending(ideal, {var for var in given if var.type.shape})
+
+
+def _parameters(ideal: Block) -> dict[Var, str]:
+    names = zip(paths(ideal.arguments[0]), ideal.inputs, strict=False)
+    return {var: name.removeprefix(PARAMS) for name, var in names if name.startswith(PARAMS)}
+
+
+def _depending(ideal: Block, on: Iterable[Var]) -> set[Var]:
+    """Some values, and those that depend on one of them."""
+    found = set(on)
     pairs = [pair for scan, _ in regions_of(ideal, Scan) for pair in zip(scan.carries, scan.starts, strict=True)]
     known = -1
     while known != (known := len(found)):  # carries bring what one place leaves to the next
@@ -105,6 +118,17 @@ def _weighted(ideal: Block) -> set[Var]:
             if not found.isdisjoint(equation.operands):
                 found.update(equation.outputs)
         found.update(old for (old, new), start in pairs if new in found or start in found)
+    return found
+
+
+def _sources(ideal: Block) -> dict[Var, frozenset[str]]:
+    """By parameter, and by what is made of parameters alone, their names."""
+    found = {var: frozenset([name]) for var, name in _parameters(ideal).items()}
+    for equation in flat(ideal.equations):
+        names = [found.get(var) for var in equation.operands]
+        if _is_forward(equation) and names and None not in names:
+            every = frozenset[str]().union(*(each for each in names if each is not None))
+            found |= dict.fromkeys(equation.outputs, every)
     return found
 
 
@@ -139,7 +163,7 @@ class _Cut:
     def __init__(self, block: Block, ideal: Block, begins: Sequence[int]) -> None:
         self.block = block
         self.names = paths(block.arguments[0])
-        weighted = _weighted(ideal)
+        passed, sources = passed_values(ideal), _sources(ideal)
         self._forward: dict[int, int] = {}  # by number of a forward equation of the trace
         # By parameter; the first chip keeps what nothing reads.
         unread = {name.removeprefix(PARAMS): 0 for name in self.names if name.startswith(PARAMS)}
@@ -147,9 +171,11 @@ class _Cut:
         for equation in flat(ideal.equations):
             if _is_forward(equation):
                 stage = EVERYWHERE
-                if not weighted.isdisjoint(equation.outputs):
+                if not passed.isdisjoint(equation.outputs):
                     stage = bisect_right(begins, equation.number)
-                    self._homes.setdefault(equation.parameter or "", stage)
+                    for var in equation.operands:
+                        for name in sources.get(var, ()):
+                            self._homes.setdefault(name, stage)
                 self._forward[equation.number] = stage
         self._homes = {**unread, **self._homes}
         self.stages: dict[int, int] = {}  # by number of an equation or region
@@ -184,9 +210,10 @@ class _Cut:
     def _stage(self, equation: Equation) -> int:
         """The stage of an equation that computes; the values that it reads are known."""
         for number in (equation.of, equation.keyed):
-            if number is not None and number in self._forward:
+            if number is not None and self._forward.get(number, EVERYWHERE) != EVERYWHERE:
                 return self._forward[number]
-        if equation.parameter in self._homes and equation.role in UPDATING:
+        # An update, or the gradient of what is made of a parameter alone.
+        if equation.parameter in self._homes and (equation.role in UPDATING or equation.of in self._forward):
             return self._homes[equation.parameter]
         # What passes put in, and what is of several parameters, is where its operands are.
         found = {var: at for var in equation.operands if (at := self.values.get(var, EVERYWHERE)) != EVERYWHERE}

@@ -55,8 +55,9 @@ def sharded(block: Block, patterns: Sequence[str]) -> Block:
             nearest = ", ".join(get_close_matches(pattern, there, NEAR, cutoff=0))
             raise ValueError(f"no part of the state that can be in shards is called {pattern!r}; nearest are {nearest}")
         found |= {i: names[i] for i in here}
-    for parameter in _parameters(block):
-        own = {i for i, name in found.items() if _of(name, parameter)}
+    parameters = _parameters(block)
+    for parameter in parameters:
+        own = {i for i, name in found.items() if _whose(name, parameters) == parameter}
         if own:
             block = _Shards(block, parameter, frozenset(own)).applied()
     return block
@@ -71,9 +72,9 @@ def _parameters(block: Block) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _of(name: str, parameter: str) -> bool:
-    """Whether a leaf of the state, such as "optimizer.first_moment.0.weight", is a parameter's."""
-    return name == parameter or name.endswith(f".{parameter}")
+def _whose(name: str, parameters: Sequence[str]) -> str | None:
+    """Whose a leaf of the state is, such as "optimizer.first_moment.0.weight": of names that end it the longest."""
+    return max((each for each in parameters if name == each or name.endswith(f".{each}")), key=len, default=None)
 
 
 class _Shards:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from lowprec.types import Array
 from lowprec.values.conversion import Conversion, conversion_of
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32, float64
-from lowprec.values.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule, rounding_rule
+from lowprec.values.rounding import FEW_BIT_MODES, MODES, Mode, Rounding, RoundingRule, rounding_rule
 
 ODD = Rounding("odd")
 COPIED = 1 << 18  # elements copied at a time, enough for a few threads
@@ -70,6 +72,12 @@ def left_to_reference(fmt: FloatFormat) -> bool:
     return True
 
 
+FIRST_STEP: Mapping[str, Mode] = MappingProxyType(
+    {"stochastic_half": "nearest_away", "stochastic_even": "nearest_even"}
+)
+"""How the first step of a few-bit mode rounds to its finer grid: the ties of that are where the two differ."""
+
+
 @in_default_state
 def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     """x with only as many fraction bits as there are random ones, and the stochastic rounding that remains to be done.
@@ -92,7 +100,7 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     mantissa_bits = fmt.mantissa_bits + rule.random_bits
     kept = np.empty(wide.shape)
     _kernels.convert(_finer_grid(fmt.emin if fmt.zero else -1022, mantissa_bits, rule.mode), wide, kept, 0, 0, 1)
-    return kept, _last_step(conversion)
+    return kept, last_step(conversion)
 
 
 @lru_cache(maxsize=4096)
@@ -105,16 +113,14 @@ def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.NativeConv
     sign = 1 << (11 + mantissa_bits)
     top = ((1024 - emin + 1) << mantissa_bits) - 1
     grid = _kernels.Format(11, mantissa_bits, emin, True, True, True, sign, top, top + 1, top + 2)
-    # Ties of the finer grid are where the two modes differ.
-    ways = {"stochastic_half": "nearest_away", "stochastic_even": "nearest_even"}
-    way = MODES.index(ways[mode])
+    way = MODES.index(FIRST_STEP[mode])
     rounding = _kernels.NativeRounding(grid, way, 0, False, top, top | sign, top + 1, (top + 1) | sign, 0, 0)
     plain = native_rounding(rounding_rule(float64))
     return _kernels.NativeConversion(rounding, native_format(float64), plain, _REAL_64, _REAL_64, True, True)
 
 
 @lru_cache(maxsize=4096)
-def _last_step(conversion: Conversion) -> Conversion:
+def last_step(conversion: Conversion) -> Conversion:
     """The stochastic rounding, from float64, of a conversion in a few-bit mode."""
     rule = replace(conversion.rule, mode="stochastic")
     if conversion.kind == "code":

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.backends.cpu.rounding import fits_narrow_lanes
-from lowprec.backends.cuda.device import Defines, cupy, download, kernel, launch, upload
+from lowprec.backends.cpu.rounding import FIRST_STEP, fits_narrow_lanes, last_step
+from lowprec.backends.cuda.device import Defines, cupy, download, empty, kernel, launch, upload
 from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
-from lowprec.backends.cuda.records import conversion_record, format_record
+from lowprec.backends.cuda.records import ROUNDING, conversion_record, format_record
 from lowprec.backends.owner import is_cupy
 from lowprec.integers import ceil_div
-from lowprec.values.conversion import Conversion
+from lowprec.values.conversion import Conversion, conversion_of
 from lowprec.values.float_format import FloatFormat
-from lowprec.values.formats import float32
-from lowprec.values.rounding import MODES, RoundingRule
+from lowprec.values.formats import float32, float64
+from lowprec.values.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule
 
 # The types that kernels compute with; every other dtype's bytes are codes of a format.
 _NUMBERS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"} | {
@@ -36,6 +36,8 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
         return refused
     if x.size == 0:
         return False
+    if conversion.rule.mode in FEW_BIT_MODES:
+        return convert(last_step(conversion), _on_finer_grid(conversion, x), key, offset, out)
     refuses = conversion.rule.fmt.nan_code is None and conversion.source is not None
     axes = merged_axes(x.shape, x.strides, out.strides)
     contiguous = is_contiguous(axes, x.itemsize, out.itemsize)
@@ -51,10 +53,50 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
         return bad is not None and bool(bad.get())
 
 
+def _on_finer_grid(conversion: Conversion, x: Any) -> Any:
+    """x in float64 with only as many fraction bits as a few-bit mode draws (see `few_bits` of the cpu backend).
+
+    Raises:
+        ValueError: a format without zero, whose finer grid has one.
+    """
+    rule, fmt = conversion.rule, conversion.rule.fmt
+    if not fmt.zero:
+        raise ValueError(f"{rule.mode} to {fmt.name} runs on NumPy arrays; on the GPU there is stochastic")
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        # As doubles with an odd last bit where float64 does not hold them, which round on as they do.
+        with x.device:
+            wide = empty(x.shape, np.dtype(np.float64))
+        convert(conversion_of("storage", x.dtype, float64, Rounding("odd")), x, 0, 0, wide)
+        x = wide
+    mantissa_bits = fmt.mantissa_bits + rule.random_bits
+    # A format made for this alone: no upper end, for overflow is the second step's to decide.
+    sign = 1 << (11 + mantissa_bits)
+    top = ((1024 - fmt.emin + 1) << mantissa_bits) - 1
+    numbers = (11, mantissa_bits, fmt.emin, 1, 1, 1, sign, top, top + 1, top + 2)
+    mode = FIRST_STEP[rule.mode]
+    results = (top, top | sign, top + 1, (top + 1) | sign, 0, 0)
+    grid = np.array((numbers, MODES.index(mode), 0, 0, *results), ROUNDING)
+    record = conversion_record(conversion_of("value", np.dtype(np.float64), float64, Rounding())).copy()
+    record["rounding"], record["source"] = grid[()], format_record(conversion.source or float32)[()]
+    with x.device as device:
+        kept = empty(x.shape, np.dtype(np.float64))
+        axes = merged_axes(x.shape, x.strides, kept.strides)
+        contiguous = is_contiguous(axes, x.itemsize, kept.itemsize)
+        defines = (("LP_LANE", "u64"), ("LP_FROM", stored_type(x.dtype)), ("LP_TO", "Numbers<double>"))
+        more = (("LP_MODE", str(MODES.index(mode))), ("LP_VALUES", "1"), ("LP_STRIDED", str(int(not contiguous))))
+        ends = (("LP_WAY", "-1"), ("LP_END", "-1"))
+        function = kernel("convert.cu", "lowprec_convert", (*defines, *more, *ends), device.id)
+        arguments = (x, kept, np.int64(x.size), np.uint64(0), np.uint64(0), record, None)
+        units = ceil_div(x.size, 64) * 8
+        launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
+    return kept
+
+
 def convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
     """The combination of convert.cu that carries out a conversion: the same lanes as on the CPU."""
     source = conversion.source
     narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
+    narrow = narrow and conversion.in_dtype != np.float64  # what a few-bit mode's first step leaves of any dtype
     values = conversion.kind == "value"
     lanes = narrow and fits_narrow_lanes(conversion.rule)
     short_cut = fast_path(conversion.rule) if lanes and (not values or conversion.out_dtype == np.float32) else None

@@ -250,7 +250,7 @@ class Odd(nn.Module):
         (lambda x: nn.functional.adaptive_max_pool1d(x, 3, True)[1] + x, r"aten\.add .*places of a maximum"),
         (lambda x: torch.fft.rfft(x).abs(), r"aten\.fft_rfft"),
         (lambda x: torch.div(x, 2, rounding_mode="floor"), r"aten\.div .*whole number"),
-        (lambda x: x + torch.rand_like(x), r"aten\.rand_like"),
+        (lambda x: x + torch.randint_like(x, 3), r"aten\.randint_like"),
     ],
 )
 def test_what_is_not_covered_is_refused_with_layer_and_line(function: Any, words: str) -> None:

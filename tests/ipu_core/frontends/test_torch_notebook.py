@@ -11,7 +11,7 @@ pytest.importorskip("timm")
 import nbformat
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("torch_*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("torch_*.ipynb"))
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 

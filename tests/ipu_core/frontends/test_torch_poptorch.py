@@ -491,7 +491,8 @@ def trained_deep(*chips: int | None, strategy: Any = None, **options: Any) -> tu
         ((0, 0, 1, 1, 1), poptorch.ShardedExecution(), ("*", "layers.2"), "sequential"),
         ((None,) * 5, poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement),
          ("*", "layers.1", "layers.2", "layers.3", "head"), "grouped"),
-        ((None,) * 5, poptorch.PipelinedExecution(poptorch.Stage("block0", "block1").ipu(0), "block2"),
+        ((None,) * 5, poptorch.PipelinedExecution(
+            poptorch.Stage("block0", "block1").ipu(0), poptorch.Stage("block2", "block3", "block4")),
          ("*", "layers.2"), "grouped"),
     ],
 )  # fmt: skip
@@ -504,6 +505,11 @@ def test_blocks_on_other_chips_are_stages(chips: Any, strategy: Any, stages: Any
         assert torch.equal(weight, model.model.state_dict()[name])
     assert (model.loop.execution.stages, model.loop.execution.pipeline_schedule) == (stages, schedule)
     assert model.system_profile.stages == len(stages)
+    # rows of 6 numbers in float32 go up, and their gradients down: no weight passes, however torch transposes it
+    middle = 2 if len(stages) > 2 else 1
+    assert model.system_profile.link_bytes == middle * 4 * 6 * 4
+    dots = [sum("forward.dot" in step.name for step in one.steps) for one in model.system_profile.profiles]
+    assert all(dots)
     assert one.system_profile.chips == 1
 
 
@@ -516,6 +522,14 @@ def test_replicas_of_a_pipeline_and_what_one_cannot_be() -> None:
         trained_deep(0, None, 2)
     with pytest.raises(ValueError, match="no layer begins a block 'decoder', of a Stage; there are block0"):
         trained_deep(0, 1, strategy=poptorch.PipelinedExecution(poptorch.Stage("decoder")))
+    with pytest.raises(ValueError, match="the block 'block2' is of no Stage"):
+        trained_deep(*[None] * 5, strategy=poptorch.PipelinedExecution("block0", "block1"))
+    with pytest.raises(TypeError, match=r"BeginBlock takes a layer, a torch\.nn\.Module, not 3"):
+        poptorch.BeginBlock(3, ipu_id=1)
+    alone = Deep()
+    poptorch.BeginBlock(alone.layers[2], ipu_id=1)
+    grown = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+    assert poptorch.stages.stages_of(alone, grown) == ("*", "layers.2")
     with pytest.raises(ValueError, match="one a chip in order, not on 0"):
         poptorch.PipelinedExecution("block0", poptorch.Stage("block1").ipu(0))
     with pytest.raises(TypeError, match="takes an AutoStage, or stages, not 3"):

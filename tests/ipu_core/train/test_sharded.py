@@ -261,3 +261,24 @@ def test_what_a_setting_saves_is_measured_with_the_shards() -> None:
     planned = loop._stepper.prepared.planned
     assert fullest(planned, loop.execution) == own
     assert fullest(planned, whole) != own
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")
+def test_a_name_that_ends_anothers_is_its_own() -> None:
+    """The moments of "block.norm.bias" are not those of "norm.bias"."""
+    weights = {"norm": {"bias": np.zeros(9, np.float32)}, "block": {"norm": {"bias": np.ones(9, np.float32)}},
+               "w": odd()["w"]}  # fmt: skip
+
+    def loss_of(p: Any, b: Any) -> Any:
+        return nn.mean((b @ p["w"] + p["block"]["norm"]["bias"]) ** 2 + p["norm"]["bias"])
+
+    rows = np.random.default_rng(1).normal(size=(8, 6)).astype(np.float32)
+    made = [
+        TrainLoop(loss_of, weights, rows, optimizer=Adam(0.1), precision="fp32.32", replicas=4, sharded=names,
+                  target=Target(tiles=8))
+        for names in ((), "optimizer.*")
+    ]  # fmt: skip
+    assert made[0].train(rows) == made[1].train(rows)
+    moment = "state.optimizer.first_moment.block.norm.bias"
+    whole, shards = (int(loop.profile.memory.tiles_of(moment).sum()) for loop in made if loop.profile is not None)
+    assert shards < whole

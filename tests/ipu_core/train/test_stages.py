@@ -77,7 +77,16 @@ def recurrent(p: Any, b: Any) -> Any:
     return nn.cross_entropy(nn.relu(states @ others[1]["w"]) @ p["head"], b["labels"])
 
 
-MODELS = {each.__name__: each for each in (chain, skips, tied, recurrent)}
+def turned(p: Any, b: Any) -> Any:
+    """All weights are transposed and scaled before anything is computed with them, as a captured module does it."""
+    weights = [(0.5 * layer["w"]).T for layer in p["layers"]]
+    x = nn.embedding(p["embedding"], b["tokens"])
+    for weight in weights:
+        x = nn.relu(x @ weight)
+    return nn.cross_entropy(x @ p["head"], b["labels"])
+
+
+MODELS = {each.__name__: each for each in (chain, skips, tied, recurrent, turned)}
 OPTIMIZERS: list[Optimizer] = [Sgd(0.1), Sgd(0.1, momentum=0.9, clip_norm=0.3), Adam(0.02), Lamb(0.02, clip_norm=0.1)]
 
 
@@ -301,6 +310,19 @@ def test_what_passes_the_links() -> None:
     assert down - up >= 2 * (table + WIDTH * WIDTH) - up
 
 
+def test_weights_that_are_turned_first_stay_where_they_are_read() -> None:
+    """Of the head of the program nothing passes: each chip makes of its own weights what it reads."""
+    loop = loop_of(turned, stages=("embedding", "layers.2"))
+    made = loop._stepper.runner.bill
+    assert isinstance(made, PipelineBill)
+    assert link_bytes(made.stages) == ((2 * ROWS * WIDTH, 2 * ROWS * WIDTH),)
+    kept = [[name for name in paths(stage.block.arguments[0]) if name.startswith("params.")] for stage in made.stages]
+    assert {"params.layers.0.w", "params.layers.1.w"} <= set(kept[0])
+    assert {"params.layers.2.w", "params.layers.3.w", "params.head"} <= set(kept[1])
+    dots = [sum(e.op == "dot" and e.of is None for e in equations_of(stage.block)) for stage in made.stages]
+    assert dots == [2, 3]
+
+
 def test_bytes_of_a_stash() -> None:
     """Of two layers the first keeps, for two micro-batches, what it multiplies and the mask of its kink, in half."""
 
@@ -327,9 +349,8 @@ def test_links_are_billed_with_the_passes() -> None:
         assert whole is not None
         assert isinstance(made, PipelineBill)
         schedules.append(whole.schedule)
-        passed = link_bytes(made.stages)
-        assert whole.link_bytes == max(max(both) for both in passed)
-    (up, down), (later_up, later_down) = passed
+        ((up, down), (later_up, later_down)) = link_bytes(made.stages)
+        assert whole.link_bytes == max(up, down + later_up, later_down)  # what a chip sends to both sides
     assert up < down
     for a, b, first, second in zip(
         *((one.forward, one.backward) for one in schedules), (up, down), (later_up, later_down), strict=True
@@ -402,8 +423,9 @@ def test_replicas_of_a_pipeline() -> None:
     [
         ({"stages": 0}, "at least 1"),
         ({"stages": "layers.0"}, "two names at least"),
-        ({"stages": ("layers.0", "layres.1")}, "layres.1.*layers"),
-        ({"stages": ("layers.2", "layers.1")}, "model's order"),
+        ({"stages": ("*", "layres.1")}, "layres.1.*layers"),
+        ({"stages": ("embedding", "layers.2", "layers.1")}, "model's order"),
+        ({"stages": ("layers.1", "layers.2")}, "'embedding' comes before it: name that first"),
         ({"stages": 200}, "can be cut into"),
         ({"stages": 2, "pipeline_schedule": "gpipe"}, "grouped, interleaved"),
         ({"pipeline_schedule": "1f1b"}, "would do nothing"),

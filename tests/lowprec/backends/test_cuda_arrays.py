@@ -83,6 +83,22 @@ def test_any_number_of_random_bits_at_any_offset(random_bits: int, device_arrays
         same(got, lp.encode(x, "float8_e4m3fn", "stochastic", **arguments))
 
 
+@pytest.mark.parametrize("mode", ["stochastic_half", "stochastic_even"])
+@pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float16", "float4_e2m1fn", "bfloat16"])
+def test_few_bit_modes(fmt: str, mode: str, device_arrays: ModuleType) -> None:
+    x = values_for(lp.as_format(fmt))
+    whole = np.random.default_rng(1).integers(-(2**62), 2**62, 301)
+    for random_bits in (1, 3, 16):
+        how: dict[str, Any] = {"random_bits": random_bits, "key": 4, "offset": 9}
+        for array in (x, x.astype(np.float64)[::-2], whole >> 20, whole):
+            same(lp.encode(device_arrays.asarray(array), fmt, mode, **how), lp.encode(array, fmt, mode, **how))
+    same(lp.round(device_arrays.asarray(x), fmt, mode, key=1), lp.round(x, fmt, mode, key=1))
+    # Just below ties of float32's finer grid, which the nearest doubles are.
+    ties = np.repeat(2**62 + np.array([1, 3]) * 2**37 - 1, 50)
+    how = {"random_bits": 1, "key": 4}
+    same(lp.encode(device_arrays.asarray(ties), "float32", mode, **how), lp.encode(ties, "float32", mode, **how))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 40_000])
 def test_any_size_and_chunking(size: int, cupy: ModuleType) -> None:
     x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
@@ -257,8 +273,8 @@ def test_bad_arguments_say_what_is_allowed(cupy: ModuleType) -> None:
 
 def test_what_a_gpu_does_not_do_says_what_it_does(device_arrays: ModuleType) -> None:
     x = device_arrays.asarray(np.ones(4, np.float32))
-    with pytest.raises(ValueError, match="stochastic_even runs on NumPy arrays; on the GPU there is stochastic"):
-        lp.round(x, "float16", "stochastic_even", key=1)
+    with pytest.raises(ValueError, match="stochastic_even to float8_e8m0fnu runs on NumPy arrays; on the GPU there is"):
+        lp.encode(x, "float8_e8m0fnu", "stochastic_even", key=1)
     wide = lp.FloatFormat("e11m3b1024", 11, 3, 1024)
     for call in (lambda: lp.encode(x, wide), lambda: lp.decode(device_arrays.asarray(np.ones(3, np.uint16)), wide)):
         with pytest.raises(ValueError, match="reaches below float64's normal values and runs on NumPy arrays only"):

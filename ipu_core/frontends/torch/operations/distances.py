@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
-from ipu_core.frontends.torch.operations.elementwise import clamped, greater
+from ipu_core.frontends.torch.operations.elementwise import clamp, clamped, greater
 from ipu_core.frontends.torch.operations.losses import MEAN, reduced, widen_one
 from ipu_core.frontends.torch.operations.reductions import norm_along
 from ipu_core.ir.trace.values import Value, apply, reduce_sum, reshape, scope, shape_of, where
@@ -31,11 +31,6 @@ def pair(
     return norm_along(away, order, (len(shape_of(away)) - 1,), keepdim=keepdim)
 
 
-def at_least_0(x: Value) -> Value:
-    # torch's clamp_min: at the bound itself the gradient passes
-    return where(greater(0.0, x), 0.0, x)
-
-
 def triplet(
     call: NodeCall, anchor: Value, same: Value, other: Value, margin: float = 1.0, order: float = 2, eps: float = 1e-6,
     swap: bool = False, reduction: int = MEAN,
@@ -46,20 +41,20 @@ def triplet(
         if swap:
             far = combined("minimum", far, pair(None, same, other, order, eps))
         near = combined("add", pair(None, anchor, same, order, eps), margin)
-        return reduced(at_least_0(combined("subtract", near, far)), reduction)
+        return reduced(clamp(call, combined("subtract", near, far), 0.0), reduction)
 
 
 def ranking(call: NodeCall, a: Value, b: Value, y: Value, margin: float = 0.0, reduction: int = MEAN) -> Value:
     with scope([a, b, y], family="loss"):
         less = combined("multiply", combined("subtract", widen_one(b), widen_one(a)), y)
-        return reduced(at_least_0(combined("add", less, margin)), reduction)
+        return reduced(clamp(call, combined("add", less, margin), 0.0), reduction)
 
 
 def hinge(call: NodeCall, x: Value, y: Value, margin: float = 1.0, reduction: int = MEAN) -> Value:
     """x where y is 1, what it lacks to the margin where y is -1; torch adds both where it is neither."""
     with scope([x, y], family="loss"):
         x = widen_one(x)
-        lacks = where(combined("equal", y, 1.0), 0.0, at_least_0(combined("subtract", margin, x)))
+        lacks = where(combined("equal", y, 1.0), 0.0, clamp(call, combined("subtract", margin, x), 0.0))
         return reduced(combined("add", lacks, where(combined("equal", y, -1.0), 0.0, x)), reduction)
 
 
@@ -72,7 +67,7 @@ def cosine_loss(call: NodeCall, a: Value, b: Value, y: Value, margin: float = 0.
             "divide", reduce_sum(combined("multiply", a, b), over), apply("sqrt", combined("multiply", *lengths))
         )
         same = where(combined("equal", y, 1.0), combined("subtract", 1.0, cosine), 0.0)
-        other = where(combined("equal", y, -1.0), at_least_0(combined("subtract", cosine, margin)), 0.0)
+        other = where(combined("equal", y, -1.0), clamp(call, combined("subtract", cosine, margin), 0.0), 0.0)
         return reduced(combined("add", same, other), reduction)
 
 

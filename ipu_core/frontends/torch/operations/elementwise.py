@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ipu_core.ir.trace.array_functions import expm1, log1p
 from ipu_core.ir.trace.values import Traced, Value, apply, power, reshape, scope, shape_of, where
 from ipu_core.nn import stop_gradient
 from ipu_core.nn.operations import narrow, widen
+from lowprec.extras import optional
 
 LN2 = math.log(2)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -98,6 +100,32 @@ def clamped(call: NodeCall, x: Value, low: Value | None = None, high: Value | No
     # a choice: the gradient of maximum and minimum is halved at the bound
     x = x if low is None else where(greater(low, x), low, x)
     return x if high is None else where(greater(x, high), high, x)
+
+
+@lru_cache(maxsize=1)
+def passes_at_bounds() -> bool:
+    """Whether torch's clamp passes the gradient at its bounds: 2.14.1 passes none, or half of it where the bound is a
+    tensor; older versions pass all."""
+    torch = optional("torch", extra="torch")
+    with torch.enable_grad():
+        x = torch.ones(1, requires_grad=True)
+        torch.clamp(x, 1.0, 2.0).sum().backward()
+    return bool(x.grad.item())
+
+
+def clamp(call: NodeCall, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+    """x limited to [low, high], with the gradient at the bounds that this version of torch has."""
+    if passes_at_bounds():
+        return clamped(call, x, low, high)
+    for op, bound in (("maximum", low), ("minimum", high)):
+        if bound is None:
+            continue
+        if not isinstance(bound, int | float):
+            x = combined(op, x, bound)  # equal elements share the gradient
+        else:
+            # NaN is beyond no bound, and stays
+            x = where(at_least(bound, x) if op == "maximum" else at_least(x, bound), bound, x)
+    return x
 
 
 def clamped_inside(x: Value, low: float, high: float) -> Value:
@@ -319,8 +347,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "where.self": selected, "where.ScalarOther": selected, "where.ScalarSelf": selected, "where.Scalar": selected,
     "masked_fill": filled, "fill": full, "zero": lambda call, x: full(call, x, 0.0),
     "copy": lambda call, x, new, *_: new,
-    "clamp": clamped, "clip": clamped, "clamp_min": clamped,
-    "clamp_max": lambda call, x, high: clamped(call, x, None, high),
+    "clamp": clamp, "clip": clamp, "clamp_min": clamp, "clamp_max": lambda call, x, high: clamp(call, x, None, high),
     "silu": silu, "gelu": gelu, "softplus": softplus, "log_sigmoid": log_sigmoid,
     "relu6": lambda call, x: clamped_inside(x, 0.0, 6.0),
     "hardtanh": lambda call, x, low=-1, high=1: clamped_inside(x, float(low), float(high)),
