@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lowprec import backends
 from lowprec.arrays import whole_array
+from lowprec.backends.owner import is_cupy, load
 from lowprec.foreign import takes_foreign
 from lowprec.rounding import decode
 from lowprec.types import Array
@@ -49,7 +50,8 @@ def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitu
     The order in which squares are added is fixed.
 
     Args:
-        x: an array of float32, or of a format's storage dtype or codes; of NumPy, torch or JAX.
+        x: an array of float32, or of a format's storage dtype or codes; of NumPy, torch or JAX, or of CuPy, which is
+            counted on its GPU.
         fmt: the format, name or dtype; None: that of x's dtype.
         sample: of how many elements, evenly spaced, the exponents are counted; None: of all.
 
@@ -57,7 +59,7 @@ def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitu
         TypeError: no array, masked elements, or codes that `decode` does not take.
         ValueError: an unknown format, or one whose values float32 does not hold; a negative sample.
     """
-    if not isinstance(x, np.ndarray):
+    if not isinstance(x, np.ndarray) and not is_cupy(x):
         raise TypeError(f"magnitudes are those of an array, not of {type(x).__name__}")
     x = whole_array(x)
     fmt = as_format(x.dtype if fmt is None else fmt)
@@ -79,6 +81,8 @@ def counted(
         exponents: int64 of shape (256,).
         factor: a number that float32 holds.
     """
+    if is_cupy(x):
+        return _counted_there(x, fmt, count, step, exponents, factor)
     door = backends.current().magnitudes
     if _as_it_is(x, fmt):
         return door(x, count, step, exponents, factor)  # type: ignore[no-any-return]
@@ -95,6 +99,17 @@ def counted(
     sampled = _single(flat[np.arange(count, dtype=np.int64) * step % flat.size], fmt)
     door(sampled, count, 1, exponents, factor)
     return zeros, infinite, nan, squares, largest
+
+
+def _counted_there(
+    x: Any, fmt: FloatFormat, count: int, step: int, exponents: Array, factor: float
+) -> tuple[int, int, int, float, float]:
+    """`counted` of a CuPy array, decoded on its device; squares are added up in the pieces that are decoded here."""
+    plain = _as_it_is(x, fmt)
+    single = x if plain else decode(x, fmt)
+    _refuse_wide(single, fmt)
+    piece = None if plain else PIECE
+    return load("cuda").magnitudes(single, count, step, exponents, factor, piece)  # type: ignore[no-any-return]
 
 
 def as_counted(x: Array, fmt: FloatFormat) -> Array:
@@ -126,6 +141,10 @@ def _single(x: Array, fmt: FloatFormat) -> Array:
     if x.dtype == np.float32:
         return x
     values = np.asarray(decode(x, fmt))
-    if values.dtype != np.float32:
-        raise ValueError(f"magnitudes are counted of what float32 holds, not of {fmt.name}")
+    _refuse_wide(values, fmt)
     return values
+
+
+def _refuse_wide(values: Array, fmt: FloatFormat) -> None:
+    if values.dtype not in COUNTED:
+        raise ValueError(f"magnitudes are counted of what float32 holds, not of {fmt.name}")

@@ -31,7 +31,7 @@ static void fiber_main() {
     fibers[running].state = Fiber::ended;
 }
 
-__attribute__((noinline)) static void __syncthreads() {
+__attribute__((noinline, unused)) static void __syncthreads() {
     fibers[running].state = Fiber::waiting;
     swapcontext(&fibers[running].context, &scheduler);
 }

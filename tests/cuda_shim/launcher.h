@@ -20,6 +20,20 @@ static thread_local Index gridDim, blockDim, blockIdx, threadIdx;
 #include "barriers.h"
 #endif
 
+// One thread runs at a time, so that these need no lock. Whether a device's are atomic is not shown here.
+template <class T>
+T atomicAdd(T *to, T x) {
+    const T before = *to;
+    *to += x;
+    return before;
+}
+template <class T>
+T atomicMax(T *to, T x) {
+    const T before = *to;
+    if (x > before) *to = x;
+    return before;
+}
+
 template <class... Arguments, std::size_t... i>
 void call(void (*kernel)(Arguments...), void **arguments, std::index_sequence<i...>) {
     kernel(*static_cast<Arguments *>(arguments[i])...);

@@ -102,6 +102,8 @@ def kernels() -> Iterator[Kernel]:
     yield Kernel("to_blocks, powers of two", "blocks.cu", (*kinds, *scale), None)
     yield Kernel("hadamard", "layouts.cu", (("LP_KERNEL", "rotate"), ("LP_REAL", "float")), 16)
     yield Kernel("pack", "layouts.cu", (("LP_KERNEL", "pack"), ("LP_REAL", "float")), 3)
+    for squares, name, moved in (("0", "magnitudes, counts", 4), ("1", "magnitudes, squares", None)):
+        yield Kernel(name, "magnitudes.cu", (("LP_SQUARES", squares), ("LP_FROM", "Numbers<float>")), moved)
 
 
 def compiled(kernel: Kernel) -> Report:

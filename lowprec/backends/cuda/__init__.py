@@ -24,13 +24,14 @@ compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
 from typing import Any
 
-from lowprec.backends.cpu import changes, fold_in, magnitudes, random_words, split, underflows
+from lowprec.backends.cpu import changes, fold_in, random_words, split, underflows
 from lowprec.backends.cuda.blocks import dequantize, largest_magnitude, quantize, scale_and_round, spread_power
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
 from lowprec.backends.cuda.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
 from lowprec.backends.cuda.device import check, copied, from_dlpack, output_apart, output_array, output_of_any, overlap
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.layouts import pack, rotated, unpack
+from lowprec.backends.cuda.magnitudes import magnitudes
 from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts

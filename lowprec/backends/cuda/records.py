@@ -101,6 +101,12 @@ ROTATE = _struct(
     ("factor", "f8"),
     *((name, "i4") for name in ("before", "after")),
 )
+MAGNITUDES = _struct(
+    ("source", FORMAT), *((name, "i8") for name in ("size", "piece", "pieces", "count", "apart")), ("factor", "f4")
+)
+COUNTS = _struct(
+    *((name, "u8") for name in ("zeros", "infinite", "nan")), ("exponents", "u8", (256,)), ("largest", "u4")
+)
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 

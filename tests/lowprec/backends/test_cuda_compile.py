@@ -174,6 +174,14 @@ def test_layouts_compile(name: str, real: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", MOSTLY_ONE)
+def test_counts_compile(architecture: str) -> None:
+    for squares in ("0", "1"):
+        for kind in ("Numbers<float>", "Codes<u16>"):
+            ptx = compiled(tree_source("magnitudes.cu"), architecture, (("LP_SQUARES", squares), ("LP_FROM", kind)))
+            assert ("mul.rn.f64" in ptx or "mul.f64" in ptx) == (squares == "1")
+
+
+@pytest.mark.parametrize("architecture", MOSTLY_ONE)
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
 def test_every_header_compiles_alone(header: Path, architecture: str) -> None:
     include = f'#include "lowprec/{header.name}"\n'
