@@ -3,8 +3,11 @@
 for every piece of the blocks in time, every turn of a tile's parts, every part, and every block of the result
     gather the images that the block's windows reach (halo included) and the block of the other operand
     ImageChains / WeightChains      per kernel position and 16 input channels / per 16 output positions
-in stages, if there are parts or a conversion
-    gather the parts of a block
+or of a weight gradient whose sums are not split, for every piece in time of its output positions
+    gather the same of these positions alone
+    WeightChains                    which goes on from what the piece before left
+in stages, if there are parts or a conversion, for every piece of what a tile sums
+    gather the parts of a piece
     SumBlocks
 """
 
@@ -23,7 +26,8 @@ from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.convolution.chains import ImageChains, SumBlocks, WeightChains
 from ipu_core.placement.axis_blocks import Blocks, Segment
 from ipu_core.placement.convolution import ConvPlan
-from ipu_core.placement.convolution.conv_costs import sum_block
+from ipu_core.placement.convolution.conv_costs import sum_blocks
+from ipu_core.placement.cuts import item_bytes
 from lowprec.integers import ceil_div
 from lowprec.values.windows import BlockPlace
 
@@ -84,7 +88,7 @@ def convolve(
     if not tensors.out.size:
         return []
     builder = _ConvolutionBuilder(graph, tensors, plan, stochastic, operation, name)
-    return builder.chains() if plan.direct else builder.in_parts()
+    return builder.chains() if plan.direct and len(plan.chain) == 1 else builder.in_parts()
 
 
 class _ConvolutionBuilder(NamedTuple):
@@ -131,9 +135,29 @@ class _ConvolutionBuilder(NamedTuple):
                 programs.append(Execute(compute_set))
         return programs
 
-    def _part(self, compute_set: ComputeSet, number: int, pieces: tuple[int, ...], target: Tensor) -> None:
-        """Adds the vertices of one part, for a piece of every block of the result."""
-        part = self.plan.parts[number]
+    def in_pieces(self, partials: Tensor) -> list[Copy | Execute]:
+        """The one chain of every element piece by piece: each goes on from the partial that the one before left."""
+        programs, count = list[Copy | Execute](), len(self.plan.chain)
+        for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
+            for turn, span in enumerate(self.plan.chain):
+                compute_set = self.graph.add_compute_set(self.name)
+                ends = self.plan.direct and turn == count - 1
+                target = self.tensors.out if ends else partials[0]
+                self._part(compute_set, 0, pieces, target, span, partials[0] if turn else None)
+                programs.append(Execute(compute_set))
+        return programs
+
+    def _part(
+        self,
+        compute_set: ComputeSet,
+        number: int,
+        pieces: tuple[int, ...],
+        target: Tensor,
+        piece: tuple[int, int] | None = None,
+        partial: Tensor | None = None,
+    ) -> None:
+        """Adds the vertices of one part, or of a piece of its chain, for a piece of every block of the result."""
+        part = piece or self.plan.parts[number]
         x, other, span, first = self._operands(part)
         codelet = ImageChains if self.plan.convolution.kind == "image" else WeightChains
         for block in _blocks(self.plan.blocks, pieces):
@@ -144,6 +168,8 @@ class _ConvolutionBuilder(NamedTuple):
                 "other": _field(other, block, codelet.into[1]),
                 "out": _field(target, block, (-5, -4, -3, -2, -1)),
             }
+            if partial is not None:
+                fields["partial"] = _field(partial, block, (-5, -4, -3, -2, -1))
             params = {
                 "accumulation": self.plan.accumulation,
                 "convolution": self.plan.convolution,
@@ -166,7 +192,7 @@ class _ConvolutionBuilder(NamedTuple):
     def _operands(self, part: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
         """The pieces of both operands that a part needs, its terms in them, and the number of its first group."""
         shape, order = self.plan.convolution, self.plan.accumulation
-        if len(self.plan.parts) == 1:
+        if max(len(self.plan.parts), len(self.plan.chain)) == 1:
             return self.tensors.windows, self.tensors.other, (), 0
         if shape.kind == "image":
             # a part may end in the middle of a kernel position's channel groups: the box around it holds more groups
@@ -196,7 +222,13 @@ class _ConvolutionBuilder(NamedTuple):
         places = np.ix_(*(np.arange(len(border) - 1) for border in borders[1:]))
         numbers = borders[0][:-1].reshape(-1, 1, 1, 1, 1, 1)
         self.graph.map_blocks(partials, borders, self.tiles(numbers, *places))
-        programs, counted = self.chains(partials), 0
+        if len(plan.chain) > 1:
+            programs = self.in_pieces(partials)
+            if plan.direct:
+                return programs
+        else:
+            programs = self.chains(partials)
+        counted = 0
         stages = order.stage_runs(count)
         for number, runs in enumerate(stages):
             final = number == len(stages) - 1
@@ -211,9 +243,7 @@ class _ConvolutionBuilder(NamedTuple):
         order, result = self.plan.accumulation, self.plan.convolution.result
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
         # sums have blocks of their own: as many tiles as there are add parts up, not those of one part alone
-        lengths = sum_block(self.graph.target, result)
-        sizes = *result[:3], result[4]
-        *axes, outputs = (Blocks(size, length, length) for size, length in zip(sizes, lengths, strict=True))
+        *axes, outputs = sum_blocks(self.graph.target, result, len(self.plan.parts) * item_bytes(order.accumulate))
         counts = tuple(axis.count for axis in (*axes, outputs))
         # an axis of slots, as an intermediate stage has one for each run
         to = self.tensors.out[None]
@@ -224,28 +254,37 @@ class _ConvolutionBuilder(NamedTuple):
             )
             tiles = np.arange(math.prod(counts)).reshape(1, *counts[:3], 1, counts[3])
             self.graph.map_blocks(to, [np.array([0, len(runs)]), *cuts, np.array([0, result[3]]), last], tiles)
-        compute_set = self.graph.add_compute_set(name)
-        shares = [Segment(0, 1, i * outputs.block, 0, min(outputs.block, result[4] - i * outputs.block))
-                  for i in range(outputs.count)]  # fmt: skip
-        for (slot, run), block, (number, share) in itertools.product(
-            enumerate(runs), _blocks(tuple(axes)), enumerate(shares)
-        ):
-            numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
-            tiles = np.ravel_multi_index((*np.ix_(*numbers), np.array(number)), counts)
-            ends = Segment(0, 1, 0, result[3], result[3]), share
-            fields = {
-                "parts": _field(parts[run[0] : run[1]], (*block, *ends), (-5, -4, -3, -2, -1), 3),
-                "out": _field(to[slot], (*block, *ends), (-5, -4, -3, -2, -1), 3),
-            }
-            place = self._place((*block, *ends), 0)
-            params = {
-                # an intermediate sum has a number of its own over all stages, and with it random bits of its own
-                "accumulation": order, "place": place, "final": final, "index": 0 if final else counted + slot,
-                "stochastic": self.stochastic,
-            }  # fmt: skip
-            self.graph.add_vertices(compute_set, SumBlocks, tiles, fields, params, self.operation)
-        programs.append(Execute(compute_set))
+        for pieces in itertools.product(*(range(axis.turns) for axis in (*axes, outputs))):
+            compute_set = self.graph.add_compute_set(name)
+            for (slot, run), block, (number, share) in itertools.product(
+                enumerate(runs), _blocks(tuple(axes), pieces[:3]), _shares(outputs, pieces[3])
+            ):
+                numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
+                tiles = np.ravel_multi_index((*np.ix_(*numbers), np.array(number)), counts)
+                ends = Segment(0, 1, 0, result[3], result[3]), share
+                fields = {
+                    "parts": _field(parts[run[0] : run[1]], (*block, *ends), (-5, -4, -3, -2, -1), 3),
+                    "out": _field(to[slot], (*block, *ends), (-5, -4, -3, -2, -1), 3),
+                }
+                params = {
+                    # an intermediate sum has a number of its own over all stages, and with it random bits of its own
+                    "accumulation": order, "place": self._place((*block, *ends), 0), "final": final,
+                    "index": 0 if final else counted + slot, "steps": tuple(segment.step for segment in block),
+                    "stochastic": self.stochastic,
+                }  # fmt: skip
+                self.graph.add_vertices(compute_set, SumBlocks, tiles, fields, params, self.operation)
+            programs.append(Execute(compute_set))
         return to
+
+
+def _shares(outputs: Blocks, piece: int) -> list[tuple[int, Segment]]:
+    """What a turn covers of the outputs: of every block, by its number."""
+    found = []
+    for number in range(outputs.count):
+        start, end = number * outputs.block + piece * outputs.piece, min((number + 1) * outputs.block, outputs.size)
+        if start < end:
+            found.append((number, Segment(0, 1, start, 0, min(outputs.piece, end - start))))
+    return found
 
 
 def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> Iterator[tuple[Segment, ...]]:

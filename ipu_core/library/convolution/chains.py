@@ -20,7 +20,7 @@ from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import BlockPosition
 from ipu_core.placement.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.placement.cuts import PlacementProblem, stage_cycles
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, Key
 from lowprec import float16 as FLOAT16
 from lowprec.values.rounding import NEAREST_EVEN
 from lowprec.values.windows import BlockPlace
@@ -36,6 +36,14 @@ def fold(array: Array, into: Axes) -> Array:
         assert folded is not None, (array.shape, array.strides, into)  # blocks of one length follow each other
         array = folded
     return array
+
+
+def runs_of(vertices: Sequence[int], steps: Sequence[int], lengths: Sequence[int]) -> list[tuple[slice, ...]]:
+    """Vertices whose blocks follow each other along every vertex axis: all along an axis, or one by one where other
+    elements lie between their blocks, which are as long as the `lengths` and begin `steps` apart."""
+    axes = zip(vertices, steps, lengths, strict=False)  # a sum's last own axes have no vertex axes
+    each = [[slice(i, i + 1) for i in range(n)] if step != length else [slice(0, n)] for n, step, length in axes]
+    return list(itertools.product(*each))
 
 
 class _Chains(Rounded):
@@ -58,25 +66,26 @@ class _Chains(Rounded):
         order: Accumulation = self.accumulation
         if self.draws is not None and order.accumulate == FLOAT16:
             raise NotImplementedError("a convolution that accumulates in float16 draws no bits of the tiles' own")
-        axes = list(zip(self.out.shape[:5], self.steps, self.out.shape[5:], strict=True))
-        each = [[slice(i, i + 1) for i in range(n)] if step != length else [slice(0, n)] for n, step, length in axes]
-        self._kernels = [self._kernel(blocks) for blocks in itertools.product(*each)]
+        self._kernels = [self._kernel(blocks) for blocks in runs_of(self.out.shape[:5], self.steps, self.out.shape[5:])]
 
     def _kernel(self, blocks: tuple[slice, ...]) -> Bound:
         """The call of some of the blocks, which follow each other along every axis."""
         x, other = fold(self.x[blocks], self.into[0]), fold(self.other[blocks], self.into[1])
         out = self._in_order(fold(self.out[blocks], (-5, -4, -3, -2, -1)))
+        return tile_convolution.convolution_part(
+            self.operation_name, x, other, out, self.accumulation, self._place(blocks), self.span or None,
+            self.rounding if self.draws is None else NEAREST_EVEN, self.control,
+        )  # fmt: skip
+
+    def _place(self, blocks: tuple[slice, ...]) -> BlockPlace:
+        """Where the first of the blocks lies in the whole result."""
         lies: BlockPlace = self.place
         start = [run.start * step for run, step in zip(blocks, self.steps, strict=True)]
-        place = lies._replace(
+        return lies._replace(
             row=lies.row + start[0] * lies.outer + start[1] * lies.inner + start[2],
             batch=lies.batch + start[3],
             column=lies.column + start[4],
         )
-        return tile_convolution.convolution_part(
-            self.operation_name, x, other, out, self.accumulation, place, self.span or None,
-            self.rounding if self.draws is None else NEAREST_EVEN, self.control,
-        )  # fmt: skip
 
     def _in_order(self, out: Array) -> Array:
         return out
@@ -102,10 +111,41 @@ class ImageChains(_Chains):
 
 
 class WeightChains(_Chains):
-    """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N)."""
+    """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N).
+
+    With a partial result, which it may overwrite, each chain goes on from there, at a border of groups.
+    """
 
     operation_name = "conv2d_weight_gradient"
     into = (-4, -3, -1, -2, None), (None, None, None, -2, -1)
+    partial = Input(None, ndim=5, optional=True)
+
+    def _kernel(self, blocks: tuple[slice, ...]) -> Bound:
+        """The call of some of the blocks; where chains go on, a product for every kernel position and group."""
+        if self.partial is None:
+            return super()._kernel(blocks)
+        x, other = fold(self.x[blocks], self.into[0]), fold(self.other[blocks], self.into[1])
+        partial, out = (fold(one[blocks], (-5, -4, -3, -2, -1)) for one in (self.partial, self.out))
+        (high, wide, channels, groups, _), place = out.shape, self._place(blocks)
+        first, last = self.span or (0, math.prod(x.shape[:3]))
+        # the windows' positions do not lie in a row: they are copied to where they do
+        left = np.empty((groups, high, wide, channels, last - first), x.dtype)
+        right = np.empty((groups, 1, 1, last - first, out.shape[4]), other.dtype)
+        rows = place.row + np.arange(high)[:, None] * place.outer + np.arange(wide) * place.inner
+        batches = place.batch + np.arange(groups)[:, None, None]
+        rounding = self.rounding if self.draws is None else NEAREST_EVEN
+        call = tile.matmul_part(
+            left, right, out.transpose(3, 0, 1, 2, 4), self.accumulation,
+            BlockPosition(rows[None], place.column, place.group, batches), rounding, self.control,
+            partial.transpose(3, 0, 1, 2, 4),
+        )  # fmt: skip
+
+        def goes_on(key: Key | None) -> None:
+            left[...] = x.transpose(5, 3, 4, 6, 0, 1, 2).reshape(*left.shape[:4], -1)[..., first:last]
+            right[:, 0, 0] = other.transpose(3, 0, 1, 2, 4).reshape(groups, -1, out.shape[4])[:, first:last]
+            call(key)
+
+        return goes_on
 
     def _in_order(self, out: Array) -> Array:
         return out.transpose(0, 1, 3, 2, 4)  # the plan has (kh, kw, C, groups, N), lowprec groups first
@@ -121,8 +161,10 @@ class SumBlocks(Rounded):
     out = Output(None, ndim=5)
     accumulation: Any = Param()
     place: Any = Param()
+    steps: Any = Param()
     final = Param(True)
     index = Param(0)
+    _kernels: Sequence[Bound]
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
@@ -130,22 +172,28 @@ class SumBlocks(Rounded):
         if self.draws is not None:
             # not folded: draws go vertex by vertex, and a folded view would lose which result is whose
             parts = np.moveaxis(self.parts, -6, 0)
-            self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
+            self._kernels = [tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)]
             return
-        # vertices along the first three axes lie in a row; each share of the outputs is a group of vertices of its own
-        parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
+        # vertices along the first three axes lie in a row, those of pieces apart; a share of the outputs is a group
+        runs = runs_of(self.out.shape[:3], self.steps, self.out.shape[3:])
+        self._kernels = [self._sum(blocks, fmt) for blocks in runs]
+
+    def _sum(self, blocks: tuple[slice, ...], fmt: FloatFormat) -> Bound:
+        """The call of some of the blocks, which follow each other along every axis."""
+        parts, out = fold(self.parts[blocks], (-5, -4, -3)), fold(self.out[blocks], (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
-        lies: BlockPlace = self.place
+        lies, start = self.place, [run.start * step for run, step in zip(blocks, self.steps, strict=True)]
         # the result seen as a matrix, a row for each place and a product of the batch for each convolution group
-        rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
-        place = BlockPosition(rows[None], lies.column, 0, lies.batch + np.arange(groups)[:, None, None])
+        rows = lies.row + (start[0] + np.arange(high)[:, None]) * lies.outer + (start[1] + np.arange(wide)) * lies.inner
+        place = BlockPosition(rows[None] + start[2], lies.column, 0, lies.batch + np.arange(groups)[:, None, None])
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
-        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
+        return tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
 
     def compute(self) -> None:
-        """Runs the kernel."""
-        self._kernel(self.key)
+        """Runs the kernels."""
+        for kernel in self._kernels:
+            kernel(self.key)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

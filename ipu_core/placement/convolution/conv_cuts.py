@@ -7,7 +7,7 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.placement.axis_blocks import COLUMN_GRAIN
 from ipu_core.placement.convolution.conv_costs import block_lengths, costed, gathered
-from ipu_core.placement.convolution.sizes import Convolution, ConvPlacement, Five, along, part_spans
+from ipu_core.placement.convolution.sizes import Convolution, ConvPlacement, Five, along, most_pieces, part_spans
 from ipu_core.placement.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.placement.search import Candidates, Costed, Family, cuts_within
 from lowprec.integers import ceil_div
@@ -40,7 +40,7 @@ def parts_in_time(problem: PlacementProblem[Convolution], some: Candidates) -> C
     # One turn is left out: these cuts have been costed uncut.
     numbers = [1 << i for i in range(1, MOST_TURNS[2].bit_length())]
     over = Cuts(*(np.tile(cuts, len(numbers)) for cuts in some.over))
-    turns = np.minimum(np.repeat(numbers, some.over.parts.size), _parts_of_a_tile(problem, over))
+    turns = np.minimum(np.repeat(numbers, some.over.parts.size), _pieces_of_a_tile(problem, over))
     return Candidates(over, UNCUT._replace(parts=turns))
 
 
@@ -60,7 +60,7 @@ def every_turn(problem: PlacementProblem[Convolution], some: Candidates) -> Cand
     (a0, a1, a2), groups, outputs = _grains(problem.sums, over)
     longest = a2 if problem.sums.kind == "weight" else a0 * a1 * a2
     # Of the powers of two up to the first that cuts everything apart: those beyond it are the same candidate again.
-    keep = (seen < 2 * longest) & (across < 2 * groups * outputs) & (turns < 2 * _parts_of_a_tile(problem, over))
+    keep = (seen < 2 * longest) & (across < 2 * groups * outputs) & (turns < 2 * _pieces_of_a_tile(problem, over))
     over = Cuts(*(numbers[..., keep] for numbers in over))
     return _in_turns(problem, over, seen[keep], across[keep], turns[keep])
 
@@ -97,13 +97,19 @@ def _in_turns(problem: PlacementProblem[Convolution], over: Cuts, seen: Ints, ac
         images = np.minimum(seen, a0)
         rows = np.minimum(ceil_div(seen, images), a1)
         columns = np.minimum(ceil_div(seen, images * rows), a2)
-    turns = np.minimum(parts, _parts_of_a_tile(problem, over))
+    turns = np.minimum(parts, _pieces_of_a_tile(problem, over))
     return Candidates(over, Cuts(by_group, np.stack([images, rows, columns]), by_output, turns))
 
 
 def _parts_of_a_tile(problem: PlacementProblem[Convolution], over: Cuts) -> Ints:
     parts: Ints = ceil_div(len(part_spans(problem.sums, problem.accumulation)), over.parts)
     return parts
+
+
+def _pieces_of_a_tile(problem: PlacementProblem[Convolution], over: Cuts) -> Ints:
+    """Turns that a tile can take for its parts, or for its one chain."""
+    pieces: Ints = ceil_div(most_pieces(problem.sums, problem.accumulation), over.parts)
+    return pieces
 
 
 def _grains(convolution: Convolution, over: Cuts) -> tuple[Ints, Ints, Ints]:

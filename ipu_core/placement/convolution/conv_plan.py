@@ -16,6 +16,7 @@ from ipu_core.placement.convolution.sizes import (
     ConvPlacement,
     along,
     blocks,
+    chain_pieces,
     part_spans,
     placed_grid,
 )
@@ -65,6 +66,11 @@ class ConvPlan:
         return part_spans(self.convolution, self.accumulation)
 
     @property
+    def chain(self) -> tuple[tuple[int, int], ...]:
+        """First and last position of every piece in time of a weight gradient's one chain; else the first part."""
+        return chain_pieces(self.convolution, self.accumulation, self.placement.serial_parts)
+
+    @property
     def direct(self) -> bool:
         """Whether the chains write the result themselves: one part, and nothing to convert."""
         return len(self.parts) <= 1 and self.accumulation.one_format
@@ -73,7 +79,8 @@ class ConvPlan:
         """The plan in a few printed lines."""
         names = AXES[self.convolution.kind]
         cuts = " x ".join(f"{name} {n}" for name, n in zip(names, self.placement.cuts, strict=True))
-        turns = zip((*names, "parts"), (*self.placement.serial, self.placement.serial_parts), strict=True)
+        in_turn = "parts" if len(self.chain) == 1 else "positions"
+        turns = zip((*names, in_turn), (*self.placement.serial, self.placement.serial_parts), strict=True)
         serial = " x ".join(f"{name} {n}" for name, n in turns if n > 1)
         return (
             f"{self.convolution.words()}\n"

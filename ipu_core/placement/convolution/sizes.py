@@ -70,9 +70,9 @@ class Convolution:
         (a0, a1, a2), groups, outputs = block.rows, block.batch, block.columns
         first, second, third = self.inner if inner is None else inner
         if self.kind == "image":
-            high, wide = self._reach(0, a1, first), self._reach(1, a2, second)
+            high, wide = self._seen(0, a1, first), self._seen(1, a2, second)
             return a0 * high * wide * groups * third, first * second * groups * third * outputs
-        high, wide = self._reach(0, second, a0), self._reach(1, third, a1)
+        high, wide = self._seen(0, second, a0), self._seen(1, third, a1)
         return first * high * wide * groups * a2, first * second * third * groups * outputs
 
     def box(self, order: Accumulation, terms: Any) -> tuple[Any, Any, Any]:
@@ -98,6 +98,10 @@ class Convolution:
     def _reach(self, axis: int, windows: Any, kernel: Any) -> Any:
         return (windows - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
 
+    def _seen(self, axis: int, windows: Any, kernel: Any) -> Any:
+        """Indices of an image that windows see: between kernels of a position, say, strides leave some out."""
+        return np.minimum(self._reach(axis, windows, kernel), windows * kernel)
+
     def words(self) -> str:
         """The sizes in words."""
         axes = " x ".join(f"{n} {name}" for n, name in zip(self.result, AXES[self.kind], strict=True))
@@ -116,7 +120,8 @@ class ConvPlacement:
         parts: of the parts of the sums, over tiles.
         serial: pieces in which a tile works off its block of the result, one after another, to save memory.
         serial_parts: pieces in which it works off its parts, each with its own channels or kernel positions (output
-            positions of a weight gradient), for every piece of the block.
+            positions of a weight gradient), for every piece of the block; of a weight gradient whose sums are not
+            split, pieces of its one chain, see `chain_pieces`.
 
     Raises:
         ValueError: a number below 1.
@@ -165,6 +170,48 @@ def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int
     terms = convolution.terms(order)
     each = max(1, ceil_div(terms, order.splits))
     return tuple((start, min(terms, start + each)) for start in range(0, terms, each)) or ((0, 0),)
+
+
+def goes_on(convolution: Convolution, order: Accumulation) -> bool:
+    """Whether a chain can be cut in time: that of a weight gradient's whole sum, between two groups of positions.
+
+    What the piece before left is a partial of the chain, which the next one goes on from, as PopLibs adds up serial
+    splits of its input channels, which in a weight gradient are the images.
+    """
+    size = math.prod(convolution.inner)
+    return convolution.kind == "weight" and len(part_spans(convolution, order)) == 1 and convolution.group(order) < size
+
+
+def most_pieces(convolution: Convolution, order: Accumulation) -> int:
+    """Into how many pieces the parts of a sum, or its one chain, can be cut in time."""
+    if goes_on(convolution, order):
+        return ceil_div(math.prod(convolution.inner), convolution.group(order))
+    return len(part_spans(convolution, order))
+
+
+def piece_length(convolution: Convolution, order: Accumulation, pieces: Any) -> Any:
+    """Positions of at most so many pieces (ints or an array) of a weight gradient's one chain: whole groups.
+
+    Of whole images, or of whole rows, where these are whole groups too and few enough: what they see is a box, and no
+    piece sees another's.
+    """
+    group, (_, high, wide) = convolution.group(order), convolution.inner
+    size = math.prod(convolution.inner)
+    wanted = ceil_div(size, np.maximum(1, pieces))
+    found = group * ceil_div(wanted, group)
+    for line in (wide, high * wide):
+        grain = math.lcm(group, line)
+        found = np.where(wanted >= grain, grain * ceil_div(wanted, grain), found)
+    return np.minimum(found, size)
+
+
+def chain_pieces(convolution: Convolution, order: Accumulation, serial_parts: int) -> tuple[tuple[int, int], ...]:
+    """First and last (exclusive) position of every piece of a weight gradient's one chain; of others the whole sum."""
+    if not goes_on(convolution, order):
+        return (part_spans(convolution, order)[0],)
+    size = math.prod(convolution.inner)
+    each = int(piece_length(convolution, order, serial_parts))
+    return tuple((start, min(size, start + each)) for start in range(0, size, each))
 
 
 def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:

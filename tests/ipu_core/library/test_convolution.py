@@ -1,5 +1,6 @@
 """Convolutions built by hand on a graph: parts that lie anywhere, several groups, refusals."""
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from ipu_core.graph.program import Sequence
 from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.placement.convolution import Convolution, ConvPlacement, ConvPlan, plan_convolution
+from ipu_core.placement.convolution.conv_costs import summed_in_turn
+from ipu_core.placement.cuts import PlacementProblem
 from ipu_core.placement.orders import OrderRule, convolution_order
 from lowprec import Accumulation
 
@@ -67,7 +70,7 @@ def test_parts_that_begin_anywhere(
 
 def random_case(rng: random.Random) -> tuple[Convolution, ConvPlan]:
     """Any small convolution or weight gradient, planned for ample memory or for some of it."""
-    target = Target("gc200", tiles=rng.choice([16, 64, 300]))
+    target = Target("gc200", tiles=rng.choice([16, 64, 300]), tile_memory=rng.choice([638_976, 638_976, 6000]))
     n, high, wide, groups = rng.choice([1, 2, 4]), rng.randint(1, 9), rng.randint(1, 9), rng.choice([1, 1, 2, 5])
     channels, outputs = rng.choice([1, 3, 16, 19]), rng.choice([1, 3, 16, 34])
     kernel, options = (rng.randint(1, 3), rng.randint(1, 3)), ((1, 1), (1, 1), (2, 1))
@@ -84,7 +87,7 @@ def random_case(rng: random.Random) -> tuple[Convolution, ConvPlan]:
     return sizes, plan_convolution(target, sizes, order, memory=room)
 
 
-def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
+def run_case(sizes: Convolution, plan: ConvPlan, *, stochastic: bool = False) -> tuple[Any, Any, Engine]:
     """The result on tiles, lowprec's, and the engine."""
     image, order = sizes.kind == "image", plan.accumulation
     kernel, channels = (sizes.inner[:2], sizes.inner[2]) if image else (sizes.result[:2], sizes.result[2])
@@ -98,14 +101,17 @@ def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
     windows = windows_of(x.reshape(*x.shape[:3], groups, channels), kernel, sizes.stride, sizes.dilation, (high, wide))
     split, whole = (tensor.reshape(*tensor.shape[:3], groups, outputs) for tensor in (other, out))
     split = split.transpose(0, 1, 3, 2, 4) if image else split
-    programs = convolve(graph, ConvolutionTensors(windows, split, whole), plan, operation=3)
+    programs = convolve(graph, ConvolutionTensors(windows, split, whole), plan, stochastic=stochastic, operation=3)
     engine = Engine(graph, Sequence(*programs), allow_out_of_memory=True)
+    engine.set_key(5)
     engine.write(x, arrays[0])
     engine.write(other, arrays[1])
     engine.run()
     options: dict[str, Any] = {
         "groups": groups, "stride": sizes.stride, "dilation": sizes.dilation, "accumulate": order.accumulate,
-        "out_format": "float16", "splits": order.splits,
+        "out_format": "float16", "splits": order.splits, "group": order.group, "stages": order.stages,
+        "rounding": "stochastic" if stochastic else "nearest_even",
+        "key": lowprec.Key(5).fold_in(3) if stochastic else None,
     }  # fmt: skip
     if image:
         return engine.read(out), lowprec.conv2d(*arrays, **options), engine
@@ -113,10 +119,10 @@ def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
 
 
 def test_plans_of_random_convolutions_give_the_contracts_bits_and_say_what_they_cost() -> None:
-    rng, exchange, cycles, turns = random.Random(4), [], [], 0
+    rng, exchange, cycles, turns, chains, sums = random.Random(4), [], [], 0, 0, 0
     for _ in range(60):
         sizes, plan = random_case(rng)
-        found, expected, engine = run_case(sizes, plan)
+        found, expected, engine = run_case(sizes, plan, stochastic=rng.random() < 0.5)
         np.testing.assert_array_equal(found, expected, err_msg=plan.words())
         profile, at_peak = engine.profile(), engine.memory.categories
         assert profile.compute_cycles == plan.compute_cycles, plan.words()
@@ -126,8 +132,12 @@ def test_plans_of_random_convolutions_give_the_contracts_bits_and_say_what_they_
         exchange.append(profile.exchange_cycles / plan.exchange_cycles)
         cycles.append(profile.cycles / plan.cycles)
         turns += max(*plan.placement.serial, plan.placement.serial_parts) > 1
+        problem = PlacementProblem(plan.target, plan.convolution, plan.accumulation)
+        chains += len(plan.chain) > 1
+        sums += not plan.direct and summed_in_turn(problem, len(plan.parts)).size > 1
     print(f"\nengine / plan: exchange {np.percentile(exchange, [0, 5, 50, 95, 100])}, all {np.median(cycles)}")
     assert turns > 10
+    assert min(chains, sums) > 2
     assert 0.2 < min(exchange) < 0.8 < np.median(exchange) < np.percentile(exchange, 95) < 1.05
     assert max(exchange) < 1.5
     assert 0.95 < np.median(cycles) < 1.01
@@ -141,6 +151,47 @@ def test_pieces_and_parts_in_turns_keep_the_bits(serial: Any, stochastic: bool) 
     for turns in (1, 2, 3):
         place = ConvPlacement((1, 2, 2, 1, 1), 2, serial, turns)
         np.testing.assert_array_equal(built(order, place, stochastic=stochastic), plain)
+
+
+WEIGHTS = Convolution("weight", (2, 3, 19, 2, 18), (5, 4, 12), (1, 1), (1, 1), "float16")
+
+
+@pytest.mark.parametrize("types", [("float16", "float16"), ("float32", "float16")])
+@pytest.mark.parametrize("serial", [(1, 1, 1, 1, 1), (1, 2, 2, 1, 2)])
+def test_a_chain_in_pieces_keeps_the_bits_and_needs_less_memory(types: tuple[str, str], serial: Any) -> None:
+    """240 positions in groups of 16: as one piece, two of three images and two, and every group for itself."""
+    order, memory = Accumulation(16, 1, None, *types), []
+    for turns, spans in ((1, [0, 240]), (2, [0, 144, 240]), (99, list(range(0, 241, 16)))):
+        plan = plan_convolution(GC200, WEIGHTS, order, ConvPlacement((2, 1, 3, 2, 1), 1, serial, turns))
+        assert plan.chain == tuple(itertools.pairwise(spans))
+        assert (f"positions {turns}" in plan.words()) == (turns > 1)
+        found, expected, engine = run_case(WEIGHTS, plan, stochastic=True)
+        np.testing.assert_array_equal(found, expected)
+        assert engine.profile().compute_cycles == plan.compute_cycles
+        memory.append(engine.memory.peak_bytes)
+    assert memory[0] > memory[1] > memory[2]
+
+
+def test_a_chain_that_is_rounded_nowhere_or_summed_in_parts_is_not_cut() -> None:
+    for order in (Accumulation(None, 1), Accumulation(16, 5), Accumulation(240, 1)):
+        plan = plan_convolution(GC200, WEIGHTS, order, ConvPlacement(serial_parts=4))
+        assert len(plan.chain) == 1
+    plan = plan_convolution(GC200, SIZES, Accumulation(16, 1), ConvPlacement(serial_parts=4))
+    assert len(plan.chain) == 1
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_sums_in_turns_keep_the_bits_and_need_less_memory(stages: int) -> None:
+    order, memory = Accumulation(16, 7, stages, "float16", "float16"), []
+    for tile_memory, turns in ((600_000, 1), (8000, 4), (4000, 6)):
+        target = Target("gc200", tiles=24, tile_memory=tile_memory)
+        plan = plan_convolution(target, SIZES, order, ConvPlacement((2, 2, 3, 1, 2), 1, (1, 2, 2, 2, 1), 7))
+        assert summed_in_turn(PlacementProblem(target, SIZES, order), 7).size == turns
+        found, expected, engine = run_case(SIZES, plan, stochastic=True)
+        np.testing.assert_array_equal(found, expected)
+        assert engine.profile().compute_cycles == plan.compute_cycles
+        memory.append(plan.memory)
+    assert memory[0] > memory[1] >= memory[2]
 
 
 @pytest.mark.parametrize("axis", range(5))

@@ -10,9 +10,17 @@ from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.placement.convolution import Convolution, ConvPlacement, plan_convolution
-from ipu_core.placement.convolution.conv_costs import compute_cycles, costs, sum_block
+from ipu_core.placement.convolution.conv_costs import compute_cycles, costs, sum_block, sum_blocks, summed_in_turn
 from ipu_core.placement.convolution.conv_cuts import CONVOLUTIONS, every_turn, over_tiles
-from ipu_core.placement.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
+from ipu_core.placement.convolution.sizes import (
+    along,
+    chain_cycles,
+    combined,
+    even_splits,
+    most_pieces,
+    part_spans,
+    piece_length,
+)
 from ipu_core.placement.cuts import PlacementProblem
 from ipu_core.placement.orders import OrderRule, convolution_order
 from ipu_core.placement.search import search
@@ -51,6 +59,42 @@ def test_the_footprint_counts_the_halo() -> None:
     assert weight == 3 * 2 * 4 * 7 * 3
     images, gradient = WEIGHT.footprint(along((1, 1, 16, 1, 16)))
     assert (images, gradient) == (8 * 56 * 56 * 16, 8 * 56 * 56 * 16)
+
+
+def test_the_footprint_leaves_out_what_strides_do() -> None:
+    """Windows of a stride of 2: of one row every second row, of two rows all of them, and of three all but the last."""
+    for high, rows in ((1, 5), (2, 10), (3, 11)):
+        strided = Convolution("image", (1, 5, 4, 1, 16), (high, 1, 8), (2, 3), (1, 1), "float16")
+        seen = {2 * window + kernel for window in range(5) for kernel in range(high)}
+        assert len(seen) == rows
+        assert strided.footprint(along((1, 5, 4, 1, 16)))[0] == rows * 4 * 8
+        gradient = Convolution("weight", (high, 1, 8, 1, 16), (1, 5, 4), (2, 3), (1, 1), "float16")
+        assert gradient.footprint(along((high, 1, 8, 1, 16)))[0] == rows * 4 * 8
+
+
+def test_pieces_of_a_chain_are_whole_images_or_rows_where_they_can_be() -> None:
+    order = Accumulation(16)
+    images = Convolution("weight", (1, 1, 64, 1, 64), (22, 14, 14), (1, 1), (1, 1), "float16")
+    assert [int(piece_length(images, order, n)) for n in (1, 2, 5, 6, 22, 39, 999)] == [
+        4312, 3 * 784, 2 * 784, 784, 2 * 112, 112, 16,
+    ]  # fmt: skip
+    assert most_pieces(images, order) == 270
+    assert most_pieces(images, Accumulation(16, splits=11)) == 11
+
+
+def test_tiles_sum_in_as_few_turns_as_keep_their_partials_small() -> None:
+    """Of ResNet-50's first layer at four images: a tile of GC2 sums 56 x 64 results of seven halves, 50 KB."""
+    stem, gc2 = (4, 112, 112, 1, 64), Target("gc2")
+    assert sum_block(gc2, stem) == (1, 1, 56, 64)
+    assert [axis.turns for axis in sum_blocks(gc2, stem, 14)] == [1, 1, 4, 1]
+    assert [axis.turns for axis in sum_blocks(gc2, stem, 14 * 100)] == [1, 1, 56, 6]
+    assert [axis.turns for axis in sum_blocks(gc2, stem, 4)] == [1, 1, 1, 1]
+    sizes = Convolution("image", stem, (7, 7, 3), (2, 2), (1, 1), "float16")
+    problem = PlacementProblem(gc2, sizes, Accumulation(16, 7).with_types(*HALF))
+    assert summed_in_turn(problem, 7).tolist() == [14 * 64] * 4
+    plan = plan_convolution(*problem, memory=62_000)
+    assert plan.memory <= 62_000
+    assert plan.cycles < 110_000
 
 
 def test_long_sums_are_split_until_a_part_fits() -> None:
