@@ -76,7 +76,8 @@ test-torch: setup
 	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,torch]" \
 	  transformers timm torchvision mlp-mixer-pytorch
 	$(TORCH_VENV)/bin/python -m pytest -q tests/ipu_core/frontends/test_torch_*.py tests/test_first_hour.py \
-	  tests/lowprec/test_interoperation.py "tests/test_docs.py::test_snippets_run[how-to/arrays.md]" $(ARGS)
+	  tests/lowprec/test_interoperation.py "tests/test_docs.py::test_snippets_run[how-to/arrays.md]" \
+	  "tests/test_docs.py::test_snippets_run[how-to/torch.md]" "tests/test_docs.py::test_snippets_run[how-to/poptorch.md]" $(ARGS)
 
 # The same without the packages, on the oldest PyTorch that is declared and the last three minor versions.
 test-torch-versions: setup

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Equation, format_name
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.run.replicas import executable
+from ipu_core.ir.run.lockstep import executable
 from ipu_core.train.loop import TrainLoop
 from lowprec.checks import expect, iterable
 from lowprec.processor import in_default_state

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.run.kernels import BoundCall
-from ipu_core.ir.run.replicas import executable
+from ipu_core.ir.run.lockstep import executable
 from lowprec import Accumulation, Key
 
 CHOICES = ("warn", "stop", "ignore")

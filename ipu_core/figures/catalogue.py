@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 
 from ipu_core.figures.figure import Figure, read
@@ -17,20 +18,27 @@ FIGURES: tuple[Figure, ...] = tuple(
 )
 
 
-def ledger(name: str | None = None, *, models: bool = False) -> Ledger:
+def ledger(name: str | None = None, *, models: bool = False, progress: Callable[[str], None] | None = None) -> Ledger:
     """Published figures beside ours, with errors and verdicts.
 
     Args:
         name: of one figure, whose row is made however long that takes; the beginning of some names, or a list of
             `GROUPS`, whose heavy rows wait for `models`; None: all.
         models: make the rows too that take minutes: whole models planned, published trainings made again.
+        progress: is told of each such row before it is made.
 
     Raises:
         ValueError: there is no figure of the name.
     """
     chosen = select(name)
     run = truth("models", models) or (len(chosen) == 1 and chosen[0].name == name)
-    return Ledger(tuple(row_of(figure, heavy=run) for figure in chosen))
+    heavy = [figure.name for figure in chosen if figure.heavy and figure.model is not None] if run else []
+    rows = []
+    for figure in chosen:
+        if progress is not None and figure.name in heavy:
+            progress(f"{figure.name}, which may take minutes ({heavy.index(figure.name) + 1} of {len(heavy)})")
+        rows.append(row_of(figure, heavy=run))
+    return Ledger(tuple(rows))
 
 
 def select(name: str | None) -> tuple[Figure, ...]:

@@ -144,11 +144,12 @@ EXACT: dict[str, Callable[..., Any]] = {
     "top_indices": _top_indices,
     "to_blocks": lambda x, p: np.asarray(x, np.float64),
     "hadamard": lambda x, p: hadamard(x, p["axis"], block=p["block"]),
-    "all_reduce": lambda x, p: x * p["replicas"],
+    **dict.fromkeys(("all_reduce", "group_all_reduce"), lambda x, p: x * p["replicas"]),
     "reduce_scatter": lambda x, p: np.resize(x * p["replicas"], (-(-np.size(x) // p["replicas"]),)),
     "all_gather": lambda x, p: np.resize(x, p["shape"]),
     "all_reduce_max": lambda x, p: x,
     "first_replica": lambda x, p: x,
+    "each_replica": lambda x, p: x,
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }
 """By operation; the parameters are the last argument where it has any. What moves elements takes any dtype."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ipu_core.ir.block import Block, Equation, Literal, Type, Var, per_block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.ops import CUSTOM, STRUCTURE
+from ipu_core.ir.ops import CUSTOM, GROUP_SUM, STRUCTURE
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ ALL = frozenset(("add", "subtract", "maximum", "minimum", "concatenate"))
 ONE = frozenset(("multiply", "dot", "conv2d", "conv2d_input_gradient", "conv2d_weight_gradient", "scaled_dot"))
 """Pass a factor that one operand has."""
 FIRST = frozenset(("negative", "absolute", "relu", "scale", "divide", "convert", "hadamard", "reduce_sum",
-                   "reduce_max", "all_reduce", "gather", "take_along", CUSTOM)) | STRUCTURE  # fmt: skip
+                   "reduce_max", "all_reduce", GROUP_SUM, "gather", "take_along", CUSTOM)) | STRUCTURE  # fmt: skip
 SECOND = frozenset(("scatter_add", "scatter_max", "put_along"))
 
 

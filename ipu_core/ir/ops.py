@@ -20,8 +20,14 @@ CUSTOM = "custom_gradient"
 """A result whose gradient is given, then what it is a function of, and what its gradient reads: see `ir.gradient_rule`.
 It is the result as it is."""
 
+GROUP_SUM = "group_all_reduce"
+"""A sum over neighbouring replicas in the middle of their passes, with which each goes on; COLLECTIVES are of all of
+them, once, behind their passes."""
 SET_ROW = "set_row"
 """A row, the place where it goes, and the table that is otherwise as it was: what a place of a scan leaves."""
+
+EACH_REPLICA = "each_replica"
+"""What each replica has of its own for the host, which reads all of it; the program goes on with the first one's."""
 
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
@@ -37,6 +43,7 @@ Kind = typing.Literal[
     "order",
     "blocks",
     "collective",
+    "group",
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
 copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, blocks of
@@ -315,10 +322,12 @@ OPS = {op.name: op for op in (
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
     Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
+    Op(GROUP_SUM, "group", "reduction", 1, _same, params=("replicas", "collective")),
     Op("reduce_scatter", "collective", "gradient_sum", 1, _shard, params=("replicas", "collective")),
     Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
     Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
     Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
+    Op(EACH_REPLICA, "collective", "structure", 1, _same, exact=True, params=("replicas",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -354,10 +363,11 @@ DOTS = _of("product")
 
 COLLECTIVES = _of("collective")
 """Of what each of R replicas of a program has: the sum in the order of a `lowprec.Collective`, whole or a shard of it
-for each, what all have one after another, the largest, or what the first has. Where a program runs alone all replicas
-have the same, and it is the first."""
+for each, what all have one after another, the largest, what the first has, or what each has, of which the program goes
+on with the first one's and the host reads all. Where a program runs alone all replicas have the same, and it is the
+first."""
 
-LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", "all_gather"))
+LARGEST = frozenset(("reduce_max", "scatter_max", "all_reduce_max", "first_replica", EACH_REPLICA, "all_gather"))
 """Give one of the values of their last operand, in its format."""
 
 PRODUCTS = DOTS | CONVOLUTIONS

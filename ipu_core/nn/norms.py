@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ipu_core.ir.trace.values import Value, apply, elementwise, mean, reshape, scope, shape_of
+from ipu_core.ir.ops import GROUP_SUM
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, mean, reshape, scope, shape_of
 from ipu_core.nn.operations import narrow, rsqrt, square, widen
+from lowprec import Collective
 from lowprec.checks import entries, integer, number, truth
 
 
@@ -80,6 +82,7 @@ def batch_norm(
     training: bool,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    replicas: int = 1,
 ) -> tuple[Value, dict[str, Value]]:
     """Channels of mean 0 and variance 1 over the batch, times scale plus bias, and the running statistics.
 
@@ -91,25 +94,34 @@ def batch_norm(
         training: whether the batch's own statistics count, else the running ones.
         momentum: share of the batch's statistics in the new running ones, whose variance is the unbiased one.
         eps: added to the variance.
+        replicas: neighbours whose rows count together while training: of `replicas=` of the training, which it divides.
+            Each sums its own rows, divides by their number and by that of the neighbours, and these numbers are added
+            ascending in float32, first for the mean and then for the variance; both pass the links in every
+            micro-batch, forward and for the gradient. The rows of 2 replicas of 20 are so a batch of 40.
 
     Returns:
         The result, and the new running statistics, which no gradient passes (the old ones where not training).
 
     Raises:
-        ValueError: one element a channel while training.
+        ValueError: one element a channel while training; neighbours of an array, which is in no training.
     """
     entries("running", running, ("mean", "variance"))
     training = truth("training", training)
     number("momentum", momentum)
+    replicas = integer("replicas", replicas, 1)
+    if training and replicas > 1 and not isinstance(x, Traced):
+        raise ValueError(f"batch_norm: arrays have no neighbours: replicas={replicas} is of a training with replicas=")
     # all but the channels: rows and places count alike
     axes = tuple(range(len(shape_of(x)) - 1))
-    count = math.prod(shape_of(x)[:-1])
+    count = replicas * math.prod(shape_of(x)[:-1])
     # the unbiased variance divides by count - 1
     if training and count < 2:
         raise ValueError("batch norm needs at least two elements a channel to have a variance")
     with scope(x, family="norm"):
         wide = widen(x)
-        middle, variance = _statistics(wide, axes) if training else (running["mean"], running["variance"])
+        middle, variance = running["mean"], running["variance"]
+        if training:
+            middle, variance = _statistics(wide, axes, replicas)
         normal = _normal(wide, middle, variance, eps)
         new = dict(running)
         if training:
@@ -129,10 +141,16 @@ def _affine(x: Value, scale: Value | None, bias: Value | None) -> Value:
     return scaled if bias is None else elementwise("add", scaled, bias)
 
 
-def _statistics(x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """Mean and variance over some axes, which stay with length one."""
-    middle = mean(x, axes, keepdims=True)
-    return middle, mean(square(elementwise("subtract", x, middle)), axes, keepdims=True)
+def _statistics(x: Value, axes: Sequence[int], replicas: int = 1) -> tuple[Value, Value]:
+    """Mean and variance over some axes, which stay with length one, and the rows of neighbours."""
+
+    def among(own: Value) -> Value:
+        if replicas == 1:
+            return own
+        return apply(GROUP_SUM, elementwise("multiply", own, 1 / replicas), replicas=replicas, collective=Collective())
+
+    middle = among(mean(x, axes, keepdims=True))
+    return middle, among(mean(square(elementwise("subtract", x, middle)), axes, keepdims=True))
 
 
 def _normal(x: Value, middle: Value, variance: Value, eps: float) -> Value:

@@ -21,10 +21,12 @@ from ipu_core.poptorch.executor import PoplarExecutor
 from ipu_core.poptorch.inference import InferenceModel, inferenceModel
 from ipu_core.poptorch.loader import DataLoader
 from ipu_core.poptorch.options import Options, TensorLocationSettings
+from ipu_core.poptorch.stages import AutoStage, PipelinedExecution, ShardedExecution, Stage
 from ipu_core.poptorch.training import TrainingModel, trainingModel
 from ipu_core.poptorch.words import NOT_HERE, DataLoaderMode, MeanReductionStrategy, OutputMode, ReductionType
 
 __all__ = [
+    "AutoStage",
     "BeginBlock",
     "Block",
     "BlockFunction",
@@ -34,8 +36,11 @@ __all__ = [
     "MeanReductionStrategy",
     "Options",
     "OutputMode",
+    "PipelinedExecution",
     "PoplarExecutor",
     "ReductionType",
+    "ShardedExecution",
+    "Stage",
     "TensorLocationSettings",
     "TrainingModel",
     "identity_loss",

@@ -1,4 +1,4 @@
-"""Words within a module: `identity_loss`, and blocks, which all lie on one chip."""
+"""Words within a module: `identity_loss`, and blocks, which begin the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_core.frontends.torch.export import MARK
-from ipu_core.poptorch.words import PIPELINES, ReductionType
+from ipu_core.poptorch.stages import MARK as PLACE
+from ipu_core.poptorch.stages import Place
+from ipu_core.poptorch.words import ReductionType
+from ipu_core.train.arguments import check_integer
 from lowprec.checks import shown
 
 
@@ -33,15 +36,17 @@ def identity_loss(x: Any, reduction: str | ReductionType) -> Any:
 
 
 class Block(contextlib.AbstractContextManager[None]):
-    """A part of a module that has a name, on the one chip that there is.
+    """A part of what a module computes that has a name.
 
     Raises:
-        NotImplementedError: another chip than the first.
+        NotImplementedError: another chip than the first, on which a layer begins by `BeginBlock`.
     """
 
     def __init__(self, user_id: str | None = None, ipu_id: int | None = None) -> None:
         if ipu_id not in (None, 0):
-            raise NotImplementedError(f"ipu_id={ipu_id} is not here: {PIPELINES}")
+            raise NotImplementedError(
+                f"ipu_id={ipu_id} of a Block within forward is not here: BeginBlock(layer, ipu_id=) begins a stage"
+            )
         if not isinstance(user_id, str | None):
             raise TypeError(f"user_id must be a text, not {shown(user_id)}")
 
@@ -54,8 +59,23 @@ class Block(contextlib.AbstractContextManager[None]):
 
 
 def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | None = None) -> Any:
-    """The layer, with which a block begins; see `Block`."""
-    Block(user_id, ipu_id)
+    """The layer, with which a block begins: what is computed from there on is on that chip, up to the next such layer.
+
+    A trainingModel lays its layers out so, see `stages=` of an `Execution`; no bit depends on it.
+
+    Args:
+        layer_to_call: a `torch.nn.Module`.
+        user_id: the block's name, by which a `Stage` calls it.
+        ipu_id: the chip, from 0, in the model's order.
+
+    Raises:
+        TypeError, ValueError: a name that is no text, a chip below 0.
+    """
+    if ipu_id is not None:
+        check_integer("ipu_id", ipu_id)
+    Block(user_id)
+    # an attribute of its own: torch's registers take tensors and modules alone
+    object.__setattr__(layer_to_call, PLACE, Place(user_id, ipu_id))
     return layer_to_call
 
 
@@ -75,4 +95,6 @@ def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Call
 
 
 def removeBlocks(module: Any) -> None:
-    """Blocks leave nothing in a module: there is nothing to remove."""
+    """Takes away what `BeginBlock` said of a module's layers."""
+    for each in module.modules():
+        vars(each).pop(PLACE, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,11 @@ class PoplarExecutor(ABC):
         self.options = options.clone().fixed()
         self._attached, self._settings = False, dict[str, Any]()
 
+    _not_here: Mapping[str, str] = MODEL_NOT_HERE
+
     def __getattr__(self, name: str) -> Any:
-        if name in MODEL_NOT_HERE:
-            raise AttributeError(f"{name} is not here: {MODEL_NOT_HERE[name]}")
+        if name in self._not_here:
+            raise AttributeError(f"{name} is not here: {self._not_here[name]}")
         # before __init__ has run (copy, pickle) there is no module to ask: asking it would recurse without end
         if name.startswith("_") or name == "model":
             raise AttributeError(name)
@@ -140,9 +143,8 @@ class PoplarExecutor(ABC):
         """A call's inputs cut into a batch for each iteration, settings included; refuses rows that do not divide."""
         # settings must have names, or the capture refuses them; tensors alone stay a tuple
         by_name = bool(named) or any(isinstance(x, PLAIN) for x in inputs)
-        batch = plain(
-            dict(inspect.signature(self.model.forward).bind(*inputs, **named).arguments) if by_name else inputs
-        )
+        self._like: Any = _by_name(self.model.forward, inputs, named) if by_name else inputs
+        batch = plain(self._like)
         leaves, tree = flatten(batch)
         names = paths(tree)
         settings = {name: x for name, x in zip(names, leaves, strict=True) if isinstance(x, PLAIN)}
@@ -161,6 +163,15 @@ class PoplarExecutor(ABC):
                 f"({options.Training.gradient_accumulation}) equal micro-batches"
             )
         return parts_of(batch, options.device_iterations)
+
+
+def _by_name(function: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name."""
+    signature = inspect.signature(function)
+    given = dict(signature.bind(*inputs, **named).arguments)
+    # those that only **kwargs takes stand under its name
+    every = [x.name for x in signature.parameters.values() if x.kind == x.VAR_KEYWORD]
+    return given | {name: x for one in every for name, x in given.pop(one, {}).items()}
 
 
 def control_of(options: Options) -> FloatingPointControl | None:

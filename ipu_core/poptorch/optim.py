@@ -99,7 +99,9 @@ def LAMB(
 def __getattr__(name: str) -> Any:
     if name in ("RMSprop", "VariableAttributes"):
         raise AttributeError(f"poptorch.optim.{name} is not here: SGD, Adam, AdamW and LAMB are")
-    raise AttributeError(name)
+    if name == "Optimizer":
+        return optional("torch.optim", extra="torch").Optimizer
+    raise AttributeError(f"poptorch.optim has no {name}")
 
 
 # one class, made when it is first asked for: torch may not be installed

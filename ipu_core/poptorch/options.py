@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.poptorch.words import CHIPS, OPTIONS_NOT_HERE, MeanReductionStrategy, OutputMode, ReductionType
-from ipu_core.train.arguments import check_engine, check_integer
+from ipu_core.poptorch.stages import PipelinedExecution, ShardedExecution, Strategy
+from ipu_core.poptorch.words import (
+    LOCATION_NOT_HERE,
+    LOCATIONS_NOT_HERE,
+    OPTIONS_NOT_HERE,
+    PRECISION_NOT_HERE,
+    TRAINING_NOT_HERE,
+    MeanReductionStrategy,
+    OutputMode,
+    ReductionType,
+)
+from ipu_core.train.arguments import check_engine, check_integer, chip_and_system
+from lowprec import Collective
 from lowprec.checks import expect, shown, truth
 from lowprec.extras import optional
+
+LEAST_SHARED = 8192
+"""Elements from which PopTorch shares a tensor out among replicas."""
 
 
 class _Group:
@@ -23,6 +38,13 @@ class _Group:
         if self._fixed and name != "_fixed":
             raise ValueError("options are fixed once a DataLoader took them: opts.clone() may be changed")
         object.__setattr__(self, name, value)
+
+    _not_here: Mapping[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._not_here:
+            raise AttributeError(f"{name} is not here: {self._not_here[name]}")
+        raise AttributeError(f"{type(self).__name__.lstrip('_')} has no {name}")
 
     def _set(self, **values: Any) -> Self:
         for name, value in values.items():
@@ -36,6 +58,8 @@ class _Group:
 
 class _Training(_Group):
     """`Options.Training`."""
+
+    _not_here = TRAINING_NOT_HERE
 
     def __init__(self) -> None:
         self.gradient_accumulation = 1
@@ -70,6 +94,8 @@ class _Training(_Group):
 class _PrecisionGroup(_Group):
     """`Options.Precision`."""
 
+    _not_here = PRECISION_NOT_HERE
+
     def __init__(self) -> None:
         self.stochastic: bool | None = None
         self.partials: str | None = None
@@ -94,9 +120,11 @@ class _PrecisionGroup(_Group):
 class TensorLocationSettings(_Group):
     """Where a kind of tensors lies: on the tiles or in streaming memory."""
 
+    _not_here = LOCATION_NOT_HERE
+
     def __init__(self) -> None:
-        self.on_chip = True
-        self.least = 0
+        self.on_chip, self.least = True, 0
+        self.shared, self.least_shared = False, LEAST_SHARED
 
     def useOnChipStorage(self, use: bool = True) -> Self:
         """Puts tensors on the tiles (True) or in streaming memory."""
@@ -107,16 +135,20 @@ class TensorLocationSettings(_Group):
         check_integer("minElementsForOffChip", min_elements)
         return self._set(least=int(min_elements))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("useReplicatedTensorSharding", "minElementsForReplicatedTensorSharding"):
-            raise AttributeError(f"{name} is not here: {CHIPS}")
-        if name in ("useIOTilesToLoad", "useIOTilesToStore"):
-            raise AttributeError(f"{name} is not here: all tiles compute")
-        raise AttributeError(name)
+    def useReplicatedTensorSharding(self, use: bool = True) -> Self:
+        """Whether replicas share the tensors out, one part for each; with one replica nothing changes."""
+        return self._set(shared=truth("useReplicatedTensorSharding", use))
+
+    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
+        """Tensors of fewer elements stay whole (not said: 8,192, as in PopTorch)."""
+        check_integer("minElementsForReplicatedTensorSharding", min_elements)
+        return self._set(least_shared=int(min_elements))
 
 
 class _TensorLocations(_Group):
     """`Options.TensorLocations`."""
+
+    _not_here = LOCATIONS_NOT_HERE
 
     def __init__(self) -> None:
         self.weights: TensorLocationSettings | None = None
@@ -133,24 +165,27 @@ class _TensorLocations(_Group):
         expect(TensorLocationSettings, location=location)
         return self._set(optimizer=copy.copy(location))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("setActivationLocation", "setAccumulatorLocation"):
-            raise AttributeError(f"{name} is not here: weights and moments alone go to streaming memory as a kind; "
-                                 "TrainLoop(streamed=) takes names of activations")  # fmt: skip
-        if name == "numIOTiles":
-            raise AttributeError("numIOTiles is not here: all tiles compute")
-        raise AttributeError(name)
-
     def streamed(self, sizes: dict[str, int]) -> Iterator[str]:
         """Names of the state in streaming memory, for `TrainLoop(streamed=)`.
 
         Args:
             sizes: elements of each parameter by name.
         """
-        for where, pattern in ((self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")):
-            if where is not None and not where.on_chip:
+        for where, pattern in self._said():
+            if not where.on_chip:
                 # tensors of two elements and more, which is Graphcore's own threshold
                 yield from (pattern.format(name) for name, size in sizes.items() if size >= max(where.least, 2))
+
+    def sharded(self, sizes: dict[str, int]) -> Iterator[str]:
+        """Names of the state that replicas share out, for `TrainLoop(sharded=)`."""
+        for where, pattern in self._said():
+            if where.shared:
+                yield from (pattern.format(name) for name, size in sizes.items() if size >= where.least_shared)
+
+    def _said(self) -> Iterator[tuple[TensorLocationSettings, str]]:
+        """What was said of a kind of tensors, with the pattern of their names."""
+        every = (self.weights, "params.{}"), (self.optimizer, "optimizer.*.{}")
+        return ((where, pattern) for where, pattern in every if where is not None)
 
 
 class Options(_Group):
@@ -159,22 +194,32 @@ class Options(_Group):
     Args:
         precision: a `Precision` or its name; None: the module's own format, float32 (fp32.32) or half (fp16.32, with
             weights in half), with the sums and moments that the optimizer and `Precision` ask for.
-        target: the modelled chip, or its name.
+        target: the modelled chip, or its name; of replicas a `System` or its name, such as "pod16", whose links they
+            meet over.
         engine: "tiles", with cycles and memory in `profile`, or "direct": the same bits without them.
+        collective: the order and the formats in which gradients of replicas are added, a `lowprec.Collective`; None: a
+            ring in the format of gradient sums.
 
     Raises:
+        TypeError: a collective that is none.
         ValueError: an unknown precision, target or engine.
     """
 
+    _not_here = OPTIONS_NOT_HERE
+
     def __init__(
-        self, *, precision: Precision | str | None = None, target: Target | str = "gc200", engine: str = "tiles"
-    ) -> None:
+        self, *, precision: Precision | str | None = None, target: Target | System | str = "gc200",
+        engine: str = "tiles", collective: Collective | None = None,
+    ) -> None:  # fmt: skip
         check_engine(engine)
+        if collective is not None:
+            expect(Collective, collective=collective)
         self.precision = None if precision is None else Precision.parse(precision)
-        self.target = target if isinstance(target, Target) else Target(target)
-        self.engine = engine
+        self.target, self.system = chip_and_system(target, None)
+        self.engine, self.collective = engine, collective
         self.device_iterations, self.random_seed = 1, 0
         self.replication_factor = 1
+        self.strategy: Strategy | None = None
         self.output_mode, self.output_return_period = OutputMode.Default, 1
         self._training, self._precision, self._locations = _Training(), _PrecisionGroup(), _TensorLocations()
 
@@ -199,15 +244,14 @@ class Options(_Group):
         return self._set(device_iterations=int(device_iterations))
 
     def replicationFactor(self, replication_factor: int) -> Self:
-        """Copies of the model: 1.
-
-        Raises:
-            NotImplementedError: more.
-        """
+        """Chips that each have the model and rows of their own; training, their gradients meet in every step."""
         check_integer("replicationFactor", replication_factor, least=1)
-        if replication_factor > 1:
-            raise NotImplementedError(f"replicationFactor({replication_factor}) is not here: {CHIPS}")
-        return self
+        return self._set(replication_factor=int(replication_factor))
+
+    def setExecutionStrategy(self, strategy: PipelinedExecution | ShardedExecution) -> Self:
+        """How stages follow each other, and where blocks say no chip, which they are: `PipelinedExecution(...)`."""
+        expect(Strategy, strategy=strategy)
+        return self._set(strategy=strategy)
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
         """What a call gives back of its batches: see `OutputMode`."""
@@ -254,11 +298,6 @@ class Options(_Group):
         for part in (self._training, self._precision, self._locations, self):
             part._fixed = True
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OPTIONS_NOT_HERE:
-            raise AttributeError(f"{name} is not here: {OPTIONS_NOT_HERE[name]}")
-        raise AttributeError(f"Options has no {name}")
 
 
 def _clone(options: Options) -> Options:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.frontends.torch.model import TorchModel
 from ipu_core.ir.block import Array
-from ipu_core.ir.pytree import PyTree, flatten, unflatten
+from ipu_core.ir.pytree import PyTree, flatten, map_leaves, unflatten
 from ipu_core.ir.trace.values import elementwise, scope, where
 from ipu_core.poptorch.words import OutputMode
 from lowprec.extras import optional
@@ -23,7 +23,8 @@ class LossWithOutputs:
 
     Args:
         model: captured with its outputs kept.
-        count: micro-batches.
+        count: micro-batches of a replica.
+        replicas: how many, each with outputs of its own.
         places: 1, the last or the sum of all; or count.
         mode: of the outputs.
         total: whether gradients are added up, not averaged.
@@ -32,8 +33,11 @@ class LossWithOutputs:
         ValueError: outputs of integers.
     """
 
-    def __init__(self, model: TorchModel, count: int, mode: OutputMode, *, total: bool) -> None:
-        self.model, self._count, self._total = model, count, total
+    for_host = ("outputs",)
+    """The part of the state that the host reads from every replica."""
+
+    def __init__(self, model: TorchModel, count: int, replicas: int, mode: OutputMode, *, total: bool) -> None:
+        self.model, self._count, self._replicas, self._total = model, count, replicas, total
         self._mode = OutputMode.Final if mode == OutputMode.Default else mode
         nodes = model.exported.graph.graph.output_node().args[0]
         # the outputs stand behind the loss, at the end of what the graph gives
@@ -60,14 +64,24 @@ class LossWithOutputs:
 
     def batch(self, batch: Any) -> dict[str, Any]:
         """A step's batch, with the places that its micro-batches write to."""
+        batch = map_leaves(self._by_replica, batch)
         if self._count == 1:
             return {"batch": batch}
-        # row i is micro-batch i's: a batch is cut along its first axis, and so is this
+        # row i is micro-batch i's; repeated, since all arrays of a batch are cut alike
         places = np.eye(self._count, dtype=np.float32)
         if not self._every:
             # a column of the identity keeps the last micro-batch, of ones the sum
             places = places[:, -1:] if self._mode == OutputMode.Final else np.ones((self._count, 1), np.float32)
-        return {"batch": batch, "places": places}
+        every = np.tile(places, (self._replicas, 1))
+        return {"batch": batch, "places": np.repeat(every, len(flatten(batch)[0][0]) // len(every), axis=0)}
+
+    def _by_replica(self, x: Any) -> Any:
+        """A step's rows, which PopTorch has by micro-batch and then by replica, as a loop cuts them: by replica."""
+        if self._count == 1 or self._replicas == 1:
+            return x
+        rows = np.asarray(x)
+        parts = rows.reshape((self._count, self._replicas, -1, *rows.shape[1:]))
+        return np.ascontiguousarray(parts.swapaxes(0, 1)).reshape(rows.shape)
 
     def __call__(self, params: Mapping[str, Any], state: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         """The loss and the new state of one micro-batch. To be traced."""
@@ -75,10 +89,11 @@ class LossWithOutputs:
         self.model.check_shapes(leaves)
         (loss, outputs), slots = self.model.run(params, state["buffers"], leaves)
         made = [self._placed(x, batch.get("places")) for x in flatten(outputs)[0]]
-        if self._total and self._count > 1:
+        parts = self._count * self._replicas
+        if self._total and parts > 1:
             with scope(loss, family="loss"):
                 # the loop averages gradients over micro-batches; the loss times their number makes it their sum
-                loss = elementwise("multiply", loss, float(self._count))
+                loss = elementwise("multiply", loss, float(parts))
         return loss, {"buffers": {name: slots[name].read() for name in state["buffers"]}, "outputs": made}
 
     def _placed(self, x: Any, places: Any) -> Any:
@@ -86,21 +101,37 @@ class LossWithOutputs:
             return x
         if not self._every:
             # a choice, not a product: an infinite output times 0 would be NaN in another one's place
-            return where(places.reshape((1,) * len(x.shape)), x, 0.0)
-        row = places.reshape((self._count,) + (1,) * len(x.shape))
+            return where(places[:1].reshape((1,) * len(x.shape)), x, 0.0)
+        row = places[:1].reshape((self._count,) + (1,) * len(x.shape))
         return where(row, x.reshape((1, *x.shape)), 0.0)
 
-    def read(self, state: Mapping[str, Any]) -> list[list[Array]]:
-        """The outputs of a step: of each micro-batch, or the one that is the sum or the last."""
+    def read(self, state: Mapping[str, Any], of_replicas: Sequence[Array] | None) -> list[list[Array]]:
+        """The outputs of a step: of each micro-batch, or the one that is the sum or the last; replicas' in turn.
+
+        Args:
+            state: the loop's.
+            of_replicas: what every replica had, (replicas, ...); nothing where the state has it.
+        """
+        found = of_replicas or [np.asarray(x)[None] for x in state["outputs"]]
         # the loop averaged this state, too: all but one of the summands were zeros
-        arrays = [np.asarray(x, np.float32) * np.float32(self._count) for x in state["outputs"]]
+        arrays = [np.asarray(x, np.float32) * np.float32(self._count) for x in found]
         if self._every:
-            return [[x[number] for x in arrays] for number in range(self._count)]
-        return [arrays]
+            return [self._joined([x[:, number] for x in arrays]) for number in range(self._count)]
+        return [self._joined(arrays)]
+
+    def _joined(self, arrays: Sequence[Array]) -> list[Array]:
+        if self._replicas == 1:
+            return [x[0] for x in arrays]
+        return of_replicas(list(zip(*arrays, strict=True)))
 
     def nested(self, outputs: Sequence[Any]) -> Any:
-        """Outputs nested as the module nests them."""
-        return unflatten(self._tree, list(outputs))
+        """Outputs nested as the module nests them, in its classes."""
+        return self.model.exported.remake(unflatten(self._tree, list(outputs)))
+
+
+def of_replicas(found: Sequence[Sequence[Array]]) -> list[Array]:
+    """A batch's outputs of all replicas one after another, as PopTorch gives them: numbers become a vector."""
+    return [np.concatenate([np.atleast_1d(x) for x in column]) for column in zip(*found, strict=True)]
 
 
 def combined(found: Sequence[Sequence[Array]], mode: OutputMode, period: int) -> list[Any]:

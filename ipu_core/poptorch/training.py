@@ -13,7 +13,9 @@ from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of,
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.outputs import LossWithOutputs, combined
 from ipu_core.poptorch.settings import in_float32, precision_of, scale_of, settings_of
+from ipu_core.poptorch.stages import stages_of
 from ipu_core.poptorch.words import OutputMode, ReductionType
+from ipu_core.system.account import SystemProfile
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.optim.common import Common
@@ -76,7 +78,9 @@ class TrainingModel(PoplarExecutor):
         for first in range(0, len(batches), several):
             some = [self._kept.batch(tensors_of(batch)) for batch in batches[first : first + several]]
             self.loop.run(some, len(some))
-            found += self._kept.read(self.loop.model_state)
+            found += self._kept.read(self.loop.model_state, self.loop.for_host)
+        # torch's schedulers warn of an optimizer that made no update before their first step: this one did
+        self._optimizer._opt_called = True
         self.copyWeightsToHost()
         return self._kept.nested(combined(found, mode, options.output_return_period))
 
@@ -135,6 +139,11 @@ class TrainingModel(PoplarExecutor):
         """The account of a step; None before it is compiled and on the direct engine."""
         return None if self.loop is None else self.loop.profile
 
+    @property
+    def system_profile(self) -> SystemProfile | None:
+        """The account of a step on all chips of replicas and stages; None as `profile`."""
+        return None if self.loop is None else self.loop.system_profile
+
     def _versions(self) -> list[int]:
         return [x._version for x in self.model.parameters()]
 
@@ -149,20 +158,27 @@ class TrainingModel(PoplarExecutor):
         if self.loop is not None:
             return
         options, training = self.options, self.options.Training
-        count, mode = training.gradient_accumulation, options.output_mode
+        count, replicas, mode = training.gradient_accumulation, options.replication_factor, options.output_mode
         precision = precision_of(options, self.model, self._optimizer)
         with in_float32(self.model):
-            model = captured(self.model, parts_of(batches[0], count)[0], kept=True)
+            model = captured(self.model, parts_of(batches[0], count * replicas)[0], kept=True, like=self._like)
             made = self._read(model, self._optimizer)
-        self._kept = LossWithOutputs(model, count, mode, total=training.reduction == ReductionType.Sum)
+        self._kept = LossWithOutputs(model, count, replicas, mode, total=training.reduction == ReductionType.Sum)
         sizes = {name: x.size for name, x in model.params.items()}
+        sharded = tuple(options.TensorLocations.sharded(sizes)) if replicas > 1 else ()
         last = mode in (OutputMode.Final, OutputMode.Default)
+        stages = stages_of(self.model, options.strategy)
+        schedule = "grouped" if not stages or options.strategy is None else options.strategy.schedule
         self.loop = TrainLoop(
             self._kept, model.params, self._kept.batch(tensors_of(batches[0])), optimizer=made,
-            precision=precision, engine=options.engine, target=options.target, key=options.random_seed,
-            micro_batches=count, loss_scale=scale_of(options, self._optimizer),
+            precision=precision, engine=options.engine, target=options.system or options.target,
+            key=options.random_seed,
+            micro_batches=count, replicas=replicas, collective=options.collective, sharded=sharded,
+            loss_scale=scale_of(options, self._optimizer),
             # outputs of every step are read between steps, so a call has one step where all are asked for
-            steps_per_call=options.device_iterations if last else 1, model_state=self._kept.state(),
+            # and an account of stages is of one step
+            steps_per_call=options.device_iterations if last and not stages else 1, model_state=self._kept.state(),
+            stages=stages or 1, pipeline_schedule=schedule,
             streamed=tuple(options.TensorLocations.streamed(sizes)), control=control_of(options),
         )  # fmt: skip
         self.captured, self._made, self._written = model, made, self._versions()

@@ -40,15 +40,12 @@ class DataLoaderMode(enum.Enum):
     AsyncRebatched = 2
 
 
-PIPELINES = "there are no pipelines, phases or stages: a model runs on one chip"
-CHIPS = "by PopTorch's words a model runs on one chip; a TrainLoop of from_torch(...) takes replicas="
+PHASES = "BeginBlock(layer, ipu_id=) and PipelinedExecution make stages; there are no phases, and no chip has several"
+CHIPS = "replicas are alike: replicationFactor says how many, and all of a step's rows are in one call"
 STORED = "nothing is compiled to a file: TrainLoop.save keeps a run"
 OPERATION = "no operation here does it"
 NOT_HERE: Mapping[str, str] = {
-    **dict.fromkeys([
-        "Stage", "Phase", "AutoStage", "Liveness", "PipelinedExecution", "ShardedExecution",
-        "SerialPhasedExecution", "ParallelPhasedExecution",
-    ], PIPELINES),
+    **dict.fromkeys(["Phase", "Liveness", "SerialPhasedExecution", "ParallelPhasedExecution"], PHASES),
     **dict.fromkeys([
         "CommGroupType", "VariableRetrievalMode", "Distributed",
     ], CHIPS),
@@ -71,12 +68,50 @@ NOT_HERE: Mapping[str, str] = {
     "setLogLevel": "nothing is logged",
     "profiling": "a model's profile is its account",
     "isRunningOnIpu": "a module is captured once, and runs as it was captured",
-    "registerCustomArgParser": "inputs are tensors, mappings, dataclasses, tuples and lists",
+    **dict.fromkeys([
+        "registerCustomArgParser", "ICustomArgParser",
+    ], "inputs and outputs are tensors, mappings, dataclasses, tuples and lists"),
+    **dict.fromkeys([
+        "Error", "RecoverableError", "UnrecoverableError", "createPoptorchError",
+    ], "errors are Python's, and those of ipu_core.errors, such as OutOfTileMemory"),
+    **dict.fromkeys([
+        "registerPreCompileHook", "registerPostCompileHook",
+    ], "compile() may be called by itself, with what is to be done before and after it"),
+    **dict.fromkeys([
+        "distributed", "experimental", "testing", "autocasting", "enums", "ops", "options",
+    ], "names are in poptorch itself, not in modules of it"),
+    "Attribute": "layers lie where the planner puts them", "ConfigFileError": "options are made in Python",
+    "accessAttributes": "layers lie where the planner puts them",
+    "getIpuTensorId": "tensors are called by their names in the module",
+    "registerPersistentData": "what lives from step to step is a buffer of the module",
 }  # fmt: skip
 """Names of PopTorch's module."""
 
-OPTIONS_NOT_HERE: Mapping[str, str] = {
-    "setExecutionStrategy": PIPELINES,
+TRAINING_NOT_HERE: dict[str, str] = {
+    "setConvolutionDithering": "where convolutions begin on the tiles decides no bit and no cycle here",
+}
+"""Setters of `Options.Training`."""
+
+PRECISION_NOT_HERE: dict[str, str] = {
+    "halfFloatCasting": "formats are those of the module, or of Options(precision=)",
+    "runningStatisticsAlwaysFloat": "running statistics are float32 always",
+    "autocastEnabled": "formats are those of the module, or of Options(precision=)",
+    "autocastPolicy": "formats are those of the module, or of Options(precision=)",
+}
+"""Setters of `Options.Precision`."""
+
+LOCATIONS_NOT_HERE: dict[str, str] = {
+    **dict.fromkeys([
+        "setActivationLocation", "setAccumulatorLocation",
+    ], "weights and moments alone go to streaming memory as a kind; TrainLoop(streamed=) takes names of activations"),
+    "numIOTiles": "all tiles compute",
+}  # fmt: skip
+"""Setters of `Options.TensorLocations`."""
+
+LOCATION_NOT_HERE: dict[str, str] = dict.fromkeys(("useIOTilesToLoad", "useIOTilesToStore"), "all tiles compute")
+"""Setters of `TensorLocationSettings`."""
+
+OPTIONS_NOT_HERE: dict[str, str] = {
     **dict.fromkeys([
         "Distributed", "inputReplicaGrouping", "broadcastBuffers", "autoRoundNumIPUs", "syncPattern",
     ], CHIPS),
@@ -98,11 +133,12 @@ OPTIONS_NOT_HERE: Mapping[str, str] = {
     "showCompilationProgressBar": "nothing is printed", "modelName": "nothing is written",
     "disableModuleNamescope": "layers are called by their names in the module",
     "relaxOptimizerAttributesChecks": "an optimizer may change its learning rates alone, always",
-    "loadFromFile": "options are made in Python",
+    "loadFromFile": "options are made in Python", "toDict": "print(options) shows them",
+    "checkIsFrozen": "a setter of options that are fixed says so",
 }  # fmt: skip
 """Options of PopTorch's, setters and groups."""
 
-MODEL_NOT_HERE: Mapping[str, str] = {
+MODEL_NOT_HERE: dict[str, str] = {
     **dict.fromkeys(
         [
             "save",
@@ -111,6 +147,9 @@ MODEL_NOT_HERE: Mapping[str, str] = {
         ],
         STORED,
     ),
+    "replicaGrouping": CHIPS,
+    "compilationTime": "compile() takes the time that it takes, and nothing counts it",
+    "copyWeightsToHostIfNeeded": "the module has the weights after every call",
     "getTensorNames": "model.loop.sums() names products and sums",
     "getAnchoredTensor": OPTIONS_NOT_HERE["anchorTensor"],
     "getPerfCounters": "the transfers of the host are not on the account; getLatency() gives the compute part",
@@ -120,3 +159,9 @@ MODEL_NOT_HERE: Mapping[str, str] = {
     "copyNamedBuffersToDevice": "copyWeightsToDevice takes all buffers",
 }
 """Methods of PopTorch's models."""
+
+INFERENCE_NOT_HERE: dict[str, str] = {
+    "setOptimizer": "an inferenceModel trains nothing",
+    "copyWeightsToHost": "an inferenceModel changes no weights",
+}
+"""Those of models that train alone."""

@@ -91,13 +91,13 @@ def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Ro
     both = (first, second)
     rows = [_row(label, *(each[field] for each in both)) for label, field in TOTALS.items()]
     rows.append(_row("bytes of the fullest tile", *(max(each["memory"]["peak"]) for each in both)))
+    rows += _categories(*(each["memory"].get("categories") for each in both))
     for labels, places in ((MEMORY, [each["memory"] for each in both]), (LATER, both)):
         rows += [
             _row(label, *(place[field] for place in places))
             for label, field in labels.items()
             if all(field in place for place in places)
         ]
-    rows += _categories(*(each["memory"].get("categories") for each in both))
     here, there = ({op.label: int(op.cycles) for op in map(_operation, each["operations"])} for each in both)
     longest = sorted({**here, **there}, key=lambda name: -max(here.get(name, 0), there.get(name, 0)))
     return rows + [(f"cycles of {name}", here.get(name, 0), there.get(name, 0)) for name in longest]
@@ -108,7 +108,7 @@ def _row(label: str, first: Any, second: Any) -> Row:
 
 
 def _categories(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Row]:
-    """Bytes on each one's fullest tile, by category."""
+    """Bytes on each one's fullest tile, by category: what its row before is the sum of."""
     if first is None or second is None:
         return []
     rows = [_row(f"  {name}", first.get(name, 0), second.get(name, 0)) for name in {**first, **second}]

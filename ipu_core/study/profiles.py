@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import OutOfTileMemory
+from ipu_core.errors import NothingSaved, OutOfTileMemory
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.report.beside import differing, ratio, read_data, settings_in_words, side_by_side, to_data
 from ipu_core.report.html import comparison_to_html, to_html
@@ -25,6 +26,7 @@ from ipu_core.study.point import Problem, Recipe, check_size, ideal_step, make_l
 from ipu_core.study.settings import Point, Settings
 from ipu_core.system import page as system_page
 from ipu_core.system.account import SystemProfile
+from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optimizer_memory import OptimizerNeed, by_optimizer
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import planned_step
@@ -49,12 +51,14 @@ class _Accounted:
         profile: the account.
         refusal: what was said where it does not fit; None: it does.
         system: of the update on all chips; None: it does not fit.
+        unsaved: what of its settings is worth no memory, in words.
     """
 
     plan: str
     profile: Profile
     refusal: OutOfTileMemory | None = None
     system: SystemProfile | None = None
+    unsaved: tuple[str, ...] = ()
 
 
 def profile(
@@ -87,15 +91,17 @@ def profile(
     problem = models.problem(tiled, task)
     how = Recipe(training=tiled.training(problem), execution=tiled.execution(), steps=tiled.steps)
     made = _accounted(problem, how, precision)
-    title = f"{models.title(tiled, task)}, {how.execution}, {precision}"
+    title = f"{models.title(tiled, task, 'one step')}, {how.execution}, {precision}"
     training = replace(how.training, precision=Precision.parse(precision))
     said = settings_in_words({**tiled.record(task), **training.record(), **how.execution.record()})
     trace = functools.partial(ideal_step, problem)
-    needs = by_optimizer(trace, training, how.execution, made.profile.memory)
+    # A stage's memory is not the step's.
+    needs = () if how.execution.chips > 1 else by_optimizer(trace, training, how.execution, made.profile.memory)
     # A model in a file says its batches itself.
     samples = None if is_own(settings.model) else settings.batch
     data = to_data(made.profile, settings=said, samples=samples)
     data["by_optimizer"] = [need._asdict() for need in needs]
+    data["saves_nothing"] = list(made.unsaved)
     scaled = _scaled(problem, how, precision, made)
     data["loss_scale"] = None if scaled is None else scaled._asdict()
     data["system"] = None if made.system is None else made.system.to_json()
@@ -131,8 +137,8 @@ class ScaledStep(NamedTuple):
 
 def _scaled(problem: Problem, how: Recipe, precision: str, made: _Accounted) -> ScaledStep | None:
     """What the loss scale costs of a step that fits; None: there is none."""
-    if how.training.loss_scale is None or made.refusal is not None:
-        return None
+    if how.training.loss_scale is None or made.refusal is not None or how.execution.chips > 1:
+        return None  # without it stages may be cut elsewhere
     plain = replace(how, training=replace(how.training, loss_scale=None))
     cycles, without = made.profile.cycles, _accounted(problem, plain, precision).profile.cycles
     return ScaledStep(cycles, without, (cycles - without) / cycles)
@@ -143,7 +149,7 @@ def _accounted(problem: Problem, how: Recipe, precision: str) -> _Accounted:
     try:
         # Before the loop is planned, which takes long where a model is far too large.
         check_size(problem, how, [precision])
-        loop = make_loop(problem, how, Point(precision, 0))
+        loop, unsaved = _made(problem, how, precision)
     except OutOfTileMemory as refusal:
         if refusal.needed > FAR * refusal.available or how.execution.chips > 1:
             raise
@@ -151,7 +157,18 @@ def _accounted(problem: Problem, how: Recipe, precision: str) -> _Accounted:
         made = unfitting(functools.partial(ideal_step, problem), training, how.execution)
         return _Accounted(f"  {training.precision.words()}\n{made.plan.words()}", made.profile(None), refusal)
     assert loop.profile is not None
-    return _Accounted(loop.words(), loop.profile, system=loop.system_profile)
+    return _Accounted(loop.words(), loop.profile, system=loop.system_profile, unsaved=unsaved)
+
+
+def _made(problem: Problem, how: Recipe, precision: str) -> tuple[TrainLoop, tuple[str, ...]]:
+    """A loop, and what it says of settings that save nothing; other warnings are given as ever."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", NothingSaved)
+        loop = make_loop(problem, how, Point(precision, 0))
+    for each in said:
+        if not issubclass(each.category, NothingSaved):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return loop, tuple(str(each.message) for each in said if issubclass(each.category, NothingSaved))
 
 
 def unfitting(trace: Trace, training: Training, execution: Execution) -> Bill:
@@ -168,9 +185,10 @@ def _words(title: str, made: _Accounted, needs: tuple[OptimizerNeed, ...], scale
     parts = [title]
     if made.refusal is not None:
         parts.append(f"It does not fit, {memory.share:.0%} of a tile: {made.refusal}")
+    parts += [f"Saves nothing: {words}" for words in made.unsaved]
     parts += [f"Plan\n{made.plan}", str(_operations(made.profile))]
     parts += [] if scaled is None else [scaled.words()]
-    parts += [str(_layers(made.profile)), str(optimizer_table(needs)), str(made.profile)]
+    parts += [str(_layers(made.profile)), *([str(optimizer_table(needs))] if needs else []), str(made.profile)]
     parts += [str(made.system)] if made.system is not None and made.system.chips > 1 else []
     return "\n\n".join(parts)
 

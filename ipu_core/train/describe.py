@@ -28,6 +28,14 @@ from lowprec.processor import in_default_state
 from lowprec.statistics import UpdateCount
 
 
+def _unread(execution: Execution) -> list[str]:
+    """What an Execution says beside the usual that the direct engine does not read."""
+    usual, names = Execution(), ("system", "sharded", "streamed", "overlap", "update_overhead")
+    if execution.engine != "direct":
+        return []
+    return [name for name in names if getattr(execution, name) != getattr(usual, name)]
+
+
 class Reports:
     """The properties and methods of a `TrainLoop` that do not change it."""
 
@@ -121,6 +129,8 @@ class Reports:
             lines.append(f"  {told}")
         if self.not_finite is not None:
             lines.append("  the loss of step {} is {}".format(*self.not_finite))
+        if unread := _unread(execution):
+            lines.append(f"  the direct engine has no account, which alone reads {', '.join(unread)}")
         if (profile := self.profile) is not None:
             memory = profile.memory
             lines.append(

@@ -9,6 +9,7 @@ from ipu_core.compile import bill as bills
 from ipu_core.compile.bill import Bill
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
+from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.passes.streaming import of_state
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import PlannedStep, planned_step
@@ -24,8 +25,8 @@ def unsaved(planned: PlannedStep, bill: Bill | None) -> Iterator[str]:
     """
     if planned.idle:
         yield f"no gradient reads anything that is made in {', '.join(planned.idle)}: recomputing it saves nothing"
-    if bill is None:
-        return
+    if bill is None or planned.execution.chips > 1:
+        return  # of stages, which may be cut elsewhere without it
     execution, own = planned.execution, bill.done.memory.peak_bytes
     if execution.recompute is not False:
         without = fullest(planned, replace(execution, recompute=False))
@@ -33,6 +34,15 @@ def unsaved(planned: PlannedStep, bill: Bill | None) -> Iterator[str]:
             yield (
                 f"recompute={execution.recompute!r} makes the fullest tile fuller: {own:,} bytes, "
                 f"{without:,} without it"
+            )
+    if execution.sharded:
+        without = fullest(planned, replace(execution, sharded=()))
+        if without is not None and without < own:
+            # weights in shards are gathered in each step, and whole then
+            names = ", ".join(repr(name) for name in execution.sharded)
+            yield (
+                f"sharded={names} makes the fullest tile fuller: {own:,} bytes, {without:,} without it; what is "
+                "gathered is whole where it is used"
             )
     if planned.block.offloaded:
         state = tuple(name for name in execution.streamed if of_state(planned.block, name))
@@ -65,7 +75,7 @@ def billed(ideal: Block, training: Training, execution: Execution, *, allow_out_
     """
     made = planned_step(ideal, training, execution, allow_out_of_memory=allow_out_of_memory)
     return bills.bill(
-        made.block, execution.target, made.accumulations, training.control, overlap=execution.overlap,
-        share=execution.reorder, parallel=execution.parallel, steps_per_call=execution.steps_per_call,
-        allow_out_of_memory=allow_out_of_memory,
+        in_shards(made.block, execution.sharded), execution.target, made.accumulations, training.control,
+        overlap=execution.overlap, share=execution.reorder, parallel=execution.parallel,
+        steps_per_call=execution.steps_per_call, system=execution.system, allow_out_of_memory=allow_out_of_memory,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.errors import ChangesNothing, NotFinite, NothingSaved, OtherOrders, Unvalidated
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.ir.run.lockstep import check_seen
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
@@ -121,6 +122,8 @@ class TrainLoop(Reports):
             warnings.warn(told, Unvalidated, stacklevel=3)
         with advised(lambda own: traced(loss, params, batch, own, model_state), training, execution):
             prepared, state = begun(loss, params, batch, training, execution, as_key(key), model_state, on_nonfinite)
+            if watch is not None:
+                check_seen(prepared.planned.block)
             watching = None if watch is None else Watching(Watch.of(watch), prepared.planned.block)
             self._begin(Stepper(prepared, state, watching), writer_of(loss))
         if prepared.unused:
@@ -249,6 +252,12 @@ class TrainLoop(Reports):
                 known = stepper.steps.not_finite
         run.finish()
         return np.array(losses, np.float32)
+
+    @property
+    def for_host(self) -> list[Array] | None:
+        """What a loss that has parts of its state `for_host` gave of them in the last step on every replica,
+        (replicas, ...) each, in order and also where the step was skipped; None where vertices ran."""
+        return self._runner.for_host
 
     @property
     def state(self) -> State:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.ops import GROUP_SUM
 from ipu_core.ir.pytree import flatten, map_leaves
 from ipu_core.train.arguments import check_integer
 
@@ -27,6 +30,20 @@ def _parts(micro_batches: int, replicas: int, equal: str = "") -> str:
     if replicas == 1:
         return each
     return f"{replicas} {equal}replicas" + (f" of {each}" if micro_batches > 1 else "")
+
+
+def check_groups(block: Block, replicas: int) -> None:
+    """Refuses sums over neighbours that there are not.
+
+    Raises:
+        ValueError: with how many there are and should be.
+    """
+    for size in sorted({int(e.params["replicas"]) for e in equations_of(block) if e.op == GROUP_SUM}):
+        if replicas % size:
+            raise ValueError(
+                f"batch_norm(replicas={size}) is of groups of {size}, into which {replicas} replica"
+                f"{'s' * (replicas > 1)} cannot be cut: replicas={size} of the training, or a multiple"
+            )
 
 
 def part_of(batch: Any, micro_batches: int, replicas: int) -> Any:

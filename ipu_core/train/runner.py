@@ -19,7 +19,7 @@ from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.run.execute import Executable, Observer
-from ipu_core.ir.run.replicas import executable
+from ipu_core.ir.run.lockstep import executable
 from ipu_core.train.pipeline import pipeline_bill
 from ipu_core.train.step import PlannedStep
 from lowprec import Accumulation, Key
@@ -125,6 +125,16 @@ class Runner:
     def observed(self) -> list[Array]:
         """The leaves of the state in memory; while an observer is called they still hold the values before the step."""
         return self.executable.held
+
+    @property
+    def for_host(self) -> list[Array] | None:
+        """What every replica had for the host in the last step, (replicas, ...), in the order of the state.
+
+        None: vertices ran, which leave it in the state alone.
+        """
+        if self._machine is not None:
+            return None
+        return [self.executable.for_host[number] for number in sorted(self.executable.for_host)]
 
     def read(self) -> list[Array]:
         """Copies of the leaves of the state."""

@@ -16,7 +16,7 @@ from ipu_core.compile.schedule.recompute_share import recomputed_share
 from ipu_core.compile.schedule.residency import check_room, scheduled
 from ipu_core.ir.block import Block, Equation, Literal, RecomputedPart, format_name, text
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.ops import CONVOLUTIONS, SUMS
+from ipu_core.ir.ops import CONVOLUTIONS, EACH_REPLICA, SUMS
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.passes.checkpoint_names import checkpointed
 from ipu_core.ir.passes.checkpoints import checkpoints_of, read_anew, with_checkpoints, with_stash
@@ -36,7 +36,8 @@ from ipu_core.train.arguments import check_batch, check_loss, check_one_number, 
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
-from ipu_core.train.parts import part_of
+from ipu_core.train.parts import check_groups, part_of
+from ipu_core.train.units import host_parts_of
 from lowprec import Accumulation, Collective, FloatFormat, Key, formats
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -75,9 +76,12 @@ def training_step(
             "gradient_sum". With more than one the function takes a part, and its Block has as many iterations.
         running_mean: average by a running mean, which needs no more range than one gradient, not by a sum.
         replicas: programs that each have a part of the batch. The gradient of each is divided by their number and all
-            are added by an all-reduce; the loss is the float32 mean of theirs, a model's state the first one's.
+            are added by an all-reduce; the loss is the float32 mean of theirs, a model's state the first one's. The
+            parts of it that a loss names in `for_host` the host reads from every replica, also where a step is skipped.
         collective: the order of that sum; None: a ring from chip 0 in the format and rounding of gradient sums.
     """
+
+    own_parts = host_parts_of(loss)
 
     def step(state: Any, batch: Any, lr: Value, loss_scale: Value | None = None) -> tuple[Any, Value]:
         params, model = state["params"], state.get("model")
@@ -86,8 +90,10 @@ def training_step(
             (value, model), gradients = both(params, model, batch)
         else:
             (value, model), gradients = _mean_of_micro_batches(both, params, model, batch, micro_batches, running_mean)
+        if replicas > 1 or loss_scale is not None:
+            model = _for_host(model, own_parts, replicas)
         if replicas > 1:
-            value, model, gradients = _of_all_replicas(value, model, gradients, replicas, collective)
+            value, model, gradients = _of_all_replicas(value, model, gradients, replicas, collective, own_parts)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
         params, inner = updated(optimizer, params, gradients, state["optimizer"], lr)
@@ -176,9 +182,12 @@ def _mean_of_micro_batches(
 
 
 def _of_all_replicas(
-    value: Value, model: Any, gradients: Any, replicas: int, collective: Collective | None
+    value: Value, model: Any, gradients: Any, replicas: int, collective: Collective | None, own_parts: Sequence[str]
 ) -> tuple[Value, Any, Any]:
     """The mean loss of all replicas, the first one's state of the model, and the mean of their gradients."""
+
+    def first(part: Any) -> Any:
+        return map_leaves(lambda own: apply("first_replica", own, replicas=replicas), part)
 
     def mean(gradient: Value) -> Value:
         # Before they are added: the sum of many would need more range than one.
@@ -189,8 +198,23 @@ def _of_all_replicas(
         total = apply("all_reduce", value, replicas=replicas, collective=Collective())
         value = elementwise("multiply", total, 1 / replicas)
     with scope(value, family="norm"):
-        model = map_leaves(lambda own: apply("first_replica", own, replicas=replicas), model)
+        if own_parts:
+            model = {name: part if name in own_parts else first(part) for name, part in model.items()}
+        else:
+            model = first(model)
     return value, model, each_gradient(mean, gradients)
+
+
+def _for_host(model: Any, own_parts: Sequence[str], replicas: int) -> Any:
+    """A model's state whose parts of these names the host reads from every replica."""
+
+    def own(part: Any) -> Any:
+        return map_leaves(lambda x: apply(EACH_REPLICA, x, replicas=replicas), part)
+
+    if not own_parts:
+        return model
+    with scope(model, family="norm"):
+        return {name: own(part) if name in own_parts else part for name, part in model.items()}
 
 
 def accumulate(total: Any, new: Any, share: Value | None) -> Any:
@@ -256,7 +280,9 @@ def step_block(
     )  # fmt: skip
     numbers = (np.float32(0),) * (2 if scaled else 1)
     state, part = initial_state(params, optimizer, model_state), part_of(batch, micro_batches, replicas)
-    return by_shards(as_it_runs(trace(step, state, part, *numbers, carry=True)), replicas)
+    made = as_it_runs(trace(step, state, part, *numbers, carry=True))
+    check_groups(made, replicas)
+    return by_shards(made, replicas)
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 from ipu_core.chip.collectives import CollectiveCost, all_reduce
 from ipu_core.chip.system import System
 from ipu_core.compile.bill import Bill
-from ipu_core.ir.block import Block, Type
+from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.passes.pipeline import link_bytes
+from ipu_core.ir.run.collectives import collective_of
 from ipu_core.system.account import SystemProfile
 from ipu_core.system.schedule import Schedule
-from ipu_core.train.options import Execution, Training
+from ipu_core.train.options import Execution
 from ipu_core.train.pipeline import PipelineBill
 from ipu_core.train.stage_times import times
 from ipu_core.train.step import PlannedStep
+from lowprec import Collective
 
 
 def system_profile(planned: PlannedStep, made: Bill) -> SystemProfile:
@@ -36,10 +39,12 @@ def system_profile(planned: PlannedStep, made: Bill) -> SystemProfile:
     once = link_bytes(made.stages, once=True) if isinstance(made, PipelineBill) else ()
     ups, downs = _passing(on, passed, 0), _passing(on, passed, 1)
     seconds = on.target.seconds
-    collective = _all_reduce(system, training, max(map(_reduced_bytes, blocks)), len(bills))
+    reduced = [_all_reduce(system, training.replicas, block, len(bills)) for block in blocks]
+    collective = max(reduced, key=lambda each: each.seconds)
+    near = [_all_reduce(system, training.replicas, block, 1).seconds for block in blocks]
+    # Beside the links' time, replicas that meet add numbers up and sync.
     update = max(
-        seconds(each.update) + max(0.0, seconds(each.meetings) - _met(system, training, block))
-        for each, block in zip(spent, blocks, strict=True)
+        seconds(each.update) + max(0.0, seconds(each.meetings) - links) for each, links in zip(spent, near, strict=True)
     )
     moved = seconds(max(*_passing(on, once, 0), *_passing(on, once, 1)))
     host = max(sum(each.bytes * each.runs for each in one.done.host) for one in bills)
@@ -66,27 +71,14 @@ def _passing(on: Execution, passed: Sequence[tuple[int, int]], way: int) -> list
     return [on.target.transfer_cycles(max(pair), on.target.link_bandwidth) for pair in pairwise(sizes)]
 
 
-def _reduced_bytes(block: Block) -> int:
-    """Bytes of a chip's gradients on the wire."""
-    total = 0
+def _all_reduce(system: System, replicas: int, block: Block, stride: int) -> CollectiveCost:
+    """What it costs that replicas so far from each other add a chip's gradients up."""
+    size, how = 0.0, Collective()
     for equation in equations_of(block):
         if equation.op in ("all_reduce", "reduce_scatter") and equation.parameter is not None:
-            how, kind = equation.params.get("collective"), equation.operands[0].type
-            total += kind.nbytes if how is None else Type(kind.shape, how.wire).nbytes
-    return total
-
-
-def _met(system: System, training: Training, block: Block) -> float:
-    """Seconds of the links in a chip's bill, where replicas are neighbours."""
-    return _all_reduce(system, training, _reduced_bytes(block), 1).seconds
-
-
-def _all_reduce(system: System, training: Training, size: int, stride: int) -> CollectiveCost:
-    how = training.collective
-    return all_reduce(
-        system, size, training.replicas, stride=stride, algorithm=None if how is None else how.algorithm,
-        members=None if how is None else how.group,
-    )  # fmt: skip
+            how = collective_of(equation)
+            size += equation.operands[0].type.size * how.wire.bits / 8
+    return all_reduce(system, math.ceil(size), replicas, stride=stride, algorithm=how.algorithm, members=how.group)
 
 
 def _rows(planned: PlannedStep) -> int:

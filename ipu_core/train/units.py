@@ -91,3 +91,9 @@ def writer_of(loss: Callable[..., Any]) -> Callable[..., Any] | None:
     """The function that writes parameters back into the module a loss was captured from; None if there is none."""
     own = loss.function if isinstance(loss, UnitScaled) else loss
     return getattr(own, "to_torch", None)
+
+
+def host_parts_of(loss: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of parts of a model's state that the host reads from every replica, as a loss says in `for_host`."""
+    own = loss.function if isinstance(loss, UnitScaled) else loss
+    return tuple(getattr(own, "for_host", ()))

@@ -1,12 +1,14 @@
 // Products of matrices: every element is a chain of fused multiply-adds, rounded after every group. A block of threads
-// makes a square of sums of one part, from panels of both operands in shared memory. The parts are float32; the launch
-// behind this one (sums.cu) sums them in stages, rounds and stores.
+// makes a square of sums of one part, from panels of both operands in shared memory (panels.cuh). The parts are
+// float32; the launch behind this one (sums.cu) sums them in stages, rounds and stores. Convolutions are products over
+// windows.
 //
 // Compiled once per combination of the names below, which the host defines (backends/cuda/products.py):
 //     LP_A, LP_B            Codes<u8 u16> or Numbers<float>
 //     LP_A_READ, LP_B_READ  lanes in which their codes are decoded
 //     LP_STEP               mode of the rounding after a group, -1 for none; in lanes LP_STEP_LANE
 //     LP_SUMS               sums of a thread along either axis
+//     LP_WINDOWS            1: the rows of a, or their terms, are windows of images (panels.cuh); 0: any two strides
 #include "lowprec/round_grid.h"
 #include "sums.cuh"
 
@@ -18,17 +20,10 @@
 #define LP_STEP stochastic
 #define LP_STEP_LANE u32
 #define LP_SUMS 4
+#define LP_WINDOWS 0
 #endif
 
-#ifdef __CUDACC_RTC__
-#define LP_DEVICE __device__ __forceinline__
-#define LP_UNROLL _Pragma("unroll")
-#define LP_UNROLL_FOUR _Pragma("unroll 4")
-#else
-#define LP_DEVICE inline
-#define LP_UNROLL
-#define LP_UNROLL_FOUR
-#endif
+#include "panels.cuh"
 
 namespace lowprec {
 
@@ -40,61 +35,10 @@ struct ProductJob {
     const float *start;
     i64 b_step[most_vertices], start_step[most_vertices];
     i64 b_k, b_column, start_row, start_column;
+    Windows windows;
 };
 
 inline namespace LP_ISA {
-
-constexpr int threads = 256, side = 16;  // THREADS of backends/cuda/device.py; threads along either axis of a square
-constexpr int size = side * LP_SUMS, depth = 16;
-constexpr int pitch = size + 4;  // keeps rows aligned to 16 bytes, and neighbours in k in other banks
-
-struct Panels {
-    alignas(16) float a[2][depth][pitch], b[2][depth][pitch];
-};
-
-// One operand of a square: `lines` are rows of a or columns of b.
-template <class E, class From>
-struct Panel {
-    Decoder<E> source;
-    const char *data;         // of this thread's first element in a panel that begins at k = 0
-    i64 step, apart;          // bytes along k, and from one element of the thread to its next
-    int lines;                // how many lines there are from the first on; at most `size`
-    int line, k;              // of the thread's first element, and
-    int line_apart, k_apart;  // from one to the next
-
-    LP_DEVICE Panel(const Format &format, const void *all, i64 offset, i64 first, i64 count, i64 line_step, i64 k_step)
-        : source(make_decoder<E>(format)), step(k_step), lines(count - first < size ? int(count - first) : size) {
-        // Neighbouring threads read along the axis whose elements lie closer together.
-        const bool along_k = (k_step < 0 ? -k_step : k_step) <= (line_step < 0 ? -line_step : line_step);
-        line = int(threadIdx.x) / (along_k ? depth : 1) % size;
-        k = along_k ? int(threadIdx.x) % depth : int(threadIdx.x) / size;
-        line_apart = along_k ? threads / depth : 0;
-        k_apart = along_k ? 0 : threads / size;
-        apart = line_apart * line_step + k_apart * k_step;
-        data = static_cast<const char *>(all) + offset + (first + line) * line_step + k * k_step;
-    }
-
-    // The thread's elements of the panel that begins at `from`; zeros where there are none.
-    LP_DEVICE void fetch(i64 from, i64 end, float (&held)[LP_SUMS]) const {
-        const char *at = data + from * step;
-        const int there = end - from < depth ? int(end - from) : depth;
-        LP_UNROLL
-        for (int q = 0; q < LP_SUMS; ++q, at += apart) {
-            held[q] = 0.0f;
-            if (line + q * line_apart < lines && k + q * k_apart < there) held[q] = read(at);
-        }
-    }
-    LP_DEVICE void keep(const float (&held)[LP_SUMS], float (&panel)[depth][pitch]) const {
-        LP_UNROLL
-        for (int q = 0; q < LP_SUMS; ++q) panel[k + q * k_apart][line + q * line_apart] = held[q];
-    }
-
-  private:
-    LP_DEVICE float read(const char *at) const {
-        const E bits = From::load(*reinterpret_cast<const typename From::stored *>(at), source);
-        return float(bit_cast<typename Lanes<E>::real>(bits));
-    }
-};
 
 // A thread has neighbouring rows, and pairs of columns: a pair shares the words of a counter, and the pairs of
 // neighbouring threads lie side by side in shared memory.
@@ -244,14 +188,22 @@ LP_DEVICE void square(const ProductJob &job, i64 part, i64 vertex, i64 row, i64 
     i64 index[most_vertices] = {};
     for (i64 axis = s.axes - 1, rest = vertex; axis >= 0; rest /= s.shape[axis], --axis)
         index[axis] = rest % s.shape[axis];
-    const Panel<LP_A_READ, LP_A> a(s.source, s.x, vertex_offset(index, s.x_step, s.axes), row, s.m, s.x_row, s.x_k);
-    const Panel<LP_B_READ, LP_B> b(job.b_format, job.b, vertex_offset(index, job.b_step, s.axes), column, s.n,
-                                   job.b_column, job.b_k);
+    const char *x = static_cast<const char *>(s.x) + vertex_offset(index, s.x_step, s.axes);
+    const char *y = static_cast<const char *>(job.b) + vertex_offset(index, job.b_step, s.axes);
+#if LP_WINDOWS
+    const WindowPanel<LP_A_READ, LP_A, true> a(s.source, x, row, s.m, s.x_row, s.x_k, job.windows);
+    const WindowPanel<LP_B_READ, LP_B, false> b(job.b_format, y, column, s.n, job.b_column, job.b_k, job.windows);
+#else
+    const StridedPanel<LP_A_READ, LP_A> a(s.source, x, row, s.m, s.x_row, s.x_k);
+    const StridedPanel<LP_B_READ, LP_B> b(job.b_format, y, column, s.n, job.b_column, job.b_k);
+#endif
     Place place;
     place.key = s.key;
     place.wide = s.step.random_bits > 16;
-    place.head = u32(tag_step + place.wide) << 24 | (u32(number_at(s.batch, index, s.axes)) & 0xffffffu);
-    place.row = u32(number_at(s.row, index, s.axes) + row);
+    // A vertex is a whole batch where rows are numbered through.
+    const i64 batch = s.through ? s.batch.base + vertex : number_at(s.batch, index, s.axes);
+    place.head = u32(tag_step + place.wide) << 24 | (u32(batch) & 0xffffffu);
+    place.row = u32((s.through ? s.row.base : number_at(s.row, index, s.axes)) + row);
     place.column = u32(number_at(s.column, index, s.axes) + column);
     const i64 begin = part * s.part, end = s.part < s.k - begin ? begin + s.part : s.k;
     const i64 start = vertex_offset(index, job.start_step, s.axes);

@@ -26,6 +26,7 @@ struct SumJob {
     i64 m, k, n, x_row, x_k, x_column, out_row, out_column;
     i64 group, part, parts, run;  // see Accumulation.cut
     i64 vertices;
+    i64 through;  // where it is not 0, rows are numbered through the vertices, so many in a batch
     u64 key;
     Numbering row, column, first_group, batch, number;  // number: of the last rounding
     int axes, stages, tag;
@@ -49,14 +50,20 @@ struct Element {
     LP_INLINE Element(const SumJob &job, i64 flat) {
         j = flat % job.n;
         flat /= job.n;
+        const i64 line = flat;
         i = flat % job.m;
         flat /= job.m;
         for (int axis = job.axes - 1; axis >= 0; --axis) {
             index[axis] = flat % job.shape[axis];
             flat /= job.shape[axis];
         }
-        batch = u32(number_at(job.batch, index, job.axes)) & 0xffffffu;
-        row = u32(number_at(job.row, index, job.axes) + i);
+        if (job.through) {
+            batch = u32(job.batch.base + line / job.through) & 0xffffffu;
+            row = u32(job.row.base + line % job.through);
+        } else {
+            batch = u32(number_at(job.batch, index, job.axes)) & 0xffffffu;
+            row = u32(number_at(job.row, index, job.axes) + i);
+        }
         column = u32(number_at(job.column, index, job.axes) + j);
     }
     LP_INLINE i64 offset(const i64 (&step)[most_vertices], i64 row_step, i64 column_step, int axes) const {

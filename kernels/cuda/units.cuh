@@ -30,6 +30,29 @@ LP_INLINE void draw(u64 block, u32 l, int bits, u64 key, E (&random)[8]) {
     }
 }
 
+// The random bits of one index (lowprec.backends.reference.random.rounding_bits). Those of neighbouring indices share a
+// counter, which is kept.
+struct IndexDraws {
+    u64 key, held = ~u64(0);
+    int bits;
+    Words words;
+
+    LP_INLINE IndexDraws(u64 k, int b) : key(k), bits(b) {}
+    LP_INLINE u64 operator()(u64 index) {
+        const bool narrow = bits <= 16;
+        const u32 p = u32(index) & (narrow ? 63 : 31);
+        const u64 counter = 8 * (index >> (narrow ? 6 : 5)) + ((p >> 1) & 7);
+        if (counter != held)
+            words = philox<10>(u32(narrow ? tag_rounding : tag_rounding_wide) << 24, u32(counter), u32(counter >> 32),
+                               0, key);
+        held = counter;
+        const bool high = (p >> (narrow ? 5 : 4)) & 1;
+        const u32 even = high ? words.word[2] : words.word[0], odd = high ? words.word[3] : words.word[1];
+        const u32 word = p & 1 ? odd : even;
+        return narrow ? u64((p >> 4) & 1 ? word >> 16 : word & 0xffffu) << 16 : word;
+    }
+};
+
 // body(i, random bits) of every element i, whose index among the random bits is offset + i.
 template <class E, int mode, class Body>
 LP_INLINE void for_elements(i64 count, u64 key, u64 offset, int bits, const Body &body) {

@@ -18,7 +18,8 @@ def refuse_cupy(x: object) -> None:
     """Raises a TypeError for a CuPy array, on which this cannot be computed."""
     if is_cupy(x):
         raise TypeError(
-            "this runs on NumPy arrays only; on a GPU (CuPy arrays) there is rounding, arithmetic, functions and sums"
+            "this runs on NumPy arrays only: give it x.get(); on a GPU (CuPy arrays) there is rounding, arithmetic, "
+            "sums, products, convolutions and blocks"
         )
 
 

@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lowprec import backends
 from lowprec.arrays import whole_array
+from lowprec.backends.owner import is_cupy
 from lowprec.types import Array
 from lowprec.values.accumulation import Accumulation
 from lowprec.values.float_format import FloatFormat
@@ -76,7 +78,20 @@ def as_operand(x: npt.ArrayLike) -> Array:
     """
     array = whole_array(x)
     fmt: FloatFormat = operand_format(array.dtype)
-    return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
+    if fmt.zero and fmt.signed:
+        return array
+    # On a GPU float32 holds them as well: CuPy converts no such dtype.
+    wide = np.dtype(np.float32)
+    return backends.load("cuda").values(array, wide) if is_cupy(array) else array.astype(bfloat16.dtype)
+
+
+def refuse_two_places(**operands: Array) -> None:
+    """Raises TypeError for a CuPy array beside NumPy's, ValueError for CuPy arrays of two devices."""
+    (first, a), (second, b) = operands.items()
+    if is_cupy(a) != is_cupy(b):
+        raise TypeError(f"{first} and {second} lie on a GPU (CuPy arrays) and here: move them together")
+    if is_cupy(a) and a.device != b.device:
+        raise ValueError(f"{first} and {second} are on {a.device} and {b.device}: move them together")
 
 
 def checked_sums(
@@ -135,11 +150,14 @@ def result_array(
     order, back = AXES[layout, weight]
     # The backends write through a transposed view, so that NCHW costs no copy of the result.
     outside = tuple([plain[axis] for axis in order])
-    if out is not None:
-        check_out(out, outside, np.dtype(dtype))
-    # Windows overlap: a result written over them would be read again. `finished` copies it into out.
-    shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
-    result = np.empty(outside, dtype) if out is None or shared else out
+    if is_cupy(operands[0]):
+        result = backends.load("cuda").output_apart(out, outside, dtype, *operands)
+    else:
+        if out is not None:
+            check_out(out, outside, np.dtype(dtype))
+        # Windows overlap: a result written over them would be read again. `finished` copies it into out.
+        shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
+        result = np.empty(outside, dtype) if out is None or shared else out
     split = result.transpose(back).reshape(*plain[:3], groups, columns)
     return result, split.transpose(0, 1, 3, 2, 4) if weight else split
 
@@ -147,6 +165,8 @@ def result_array(
 def finished(result: Array, out: Array | None) -> Array:
     """The result in `out`, if there is one and it was computed elsewhere."""
     if out is not None and result is not out:
+        if is_cupy(out):
+            return backends.load("cuda").shaped(result, result.shape, out)  # type: ignore[no-any-return]
         out[...] = result
         return out
     return result

@@ -16,6 +16,7 @@ from lowprec.convolution.operands import (
     check_gradient,
     checked_sums,
     finished,
+    refuse_two_places,
     result_array,
 )
 from lowprec.foreign import takes_foreign
@@ -78,6 +79,7 @@ def conv2d(
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
     images, kernel = as_images(x, "x", layout, groups), as_weight(weight, layout, groups)
+    refuse_two_places(x=images, weight=kernel)
     if images.shape[-1] != kernel.shape[3]:
         raise ValueError(
             f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
@@ -95,7 +97,7 @@ def conv2d(
     # Rows of random bits are output positions over (image, row, column), whatever the layout.
     place = BlockPlace(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
     task = ConvolutionTask(*how, key, place, None, threads.current())
-    backends.current().correlate(images, kernel, where.stride, where.dilation, where.padding, task, target)
+    backends.of(images).correlate(images, kernel, where.stride, where.dilation, where.padding, task, target)
     return finished(result, out)
 
 
@@ -138,6 +140,7 @@ def conv2d_input_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
+    refuse_two_places(gradient=outer, weight=kernel)
     # The gradient alone does not say it: under strides images of several sizes have results of one size.
     where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
     check_gradient(outer, where, kernel.shape[4], groups)
@@ -156,7 +159,7 @@ def conv2d_input_gradient(
         place = BlockPlace(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         task = ConvolutionTask(*how, key, place, None, threads.current())
         pads, here = block.pads(outer.shape[1:3]), target[:, block.rows, block.columns]
-        backends.current().correlate(outer, part, (1, 1), block.steps, pads, task, here)
+        backends.of(outer).correlate(outer, part, (1, 1), block.steps, pads, task, here)
     return finished(result, out)
 
 
@@ -194,6 +197,7 @@ def conv2d_weight_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
+    refuse_two_places(x=images, gradient=outer)
     # 0 is left to `windows`, whose sentence says what a kernel needs.
     where = windows(images.shape[1:3], checked_pair("kernel", kernel, 0), stride, padding, dilation)
     check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
@@ -203,5 +207,5 @@ def conv2d_weight_gradient(
     # A row is (kernel row, kernel column, channel), the first, second and fourth axis of the sums.
     place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     task = ConvolutionTask(*how, key, place, None, threads.current())
-    backends.current().correlate_gradient(images, outer, where.stride, where.dilation, where.padding, task, target)
+    backends.of(images).correlate_gradient(images, outer, where.stride, where.dilation, where.padding, task, target)
     return finished(result, out)

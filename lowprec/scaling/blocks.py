@@ -36,6 +36,8 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.typing import ArrayLike, DTypeLike
 
 from lowprec import backends
+from lowprec.arrays import new_array
+from lowprec.backends.owner import is_cupy, refuse_cupy
 from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.integers import ceil_div
 from lowprec.processor import in_default_state
@@ -47,6 +49,7 @@ from lowprec.scaling.tensor import (
     output_dtype,
     random_start,
     readable_or_carrier,
+    refuse_undone,
 )
 from lowprec.types import Array
 from lowprec.values.block_format import BlockFormat, BlockTask, ScaleRule, as_block_format, checked_rule
@@ -119,13 +122,14 @@ class BlockArray:
     @in_default_state
     def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
-        target = checked_out("out", out, self.shape, dtype)
+        target = checked_out("out", out, self.shape, dtype, self.elements)
         fmt = self.format
         # out may be memory that the elements or scales lie in; values are wider, and would be written over what is
         # still read.
         elements = kept_from(self.elements.view(fmt.element.code_dtype), target)
         scales = kept_from(self.scales.view(fmt.scale.code_dtype), target)
-        if not backends.current().dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target):
+        done = backends.of(elements).dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target)
+        if not refuse_undone(done, elements, fmt.name):
             # The steps make their result elsewhere and need no copies.
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
@@ -137,6 +141,7 @@ class BlockArray:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a BlockArray becomes an array only by dequantizing, which copies")
+        refuse_cupy(self.elements)
         # Through float32 for every other dtype, as `dequantize` gives by default.
         wide = dtype is not None and np.dtype(dtype) == np.float64
         values = self._values(np.float64 if wide else np.float32, None)
@@ -192,13 +197,15 @@ def to_blocks(
     rule = checked_rule(fmt, scale_rule)
     tensor = _tensor_scale(fmt, tensor_scale, values)
     element = fmt.element
-    elements, scales = _outputs(fmt, values.shape, axis, out)
+    elements, scales = _outputs(fmt, values, axis, out)
     # Both: scales are written while later blocks of x are still to be read.
     values = kept_from(values, elements, scales)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
     task = BlockTask(fmt, axis, rule, tensor, how, *random_start(how, key, offset))
     # False: not this rounding or this format; nothing has been written.
-    if not backends.current().quantize(task, values, codes, scale_codes):
+    if not refuse_undone(
+        backends.of(values).quantize(task, values, codes, scale_codes), values, f"{how.mode} to {fmt.name}"
+    ):
         codes[...], scale_codes[...] = block_steps.quantize(task, values)
     return BlockArray(fmt, elements, scales, axis, tensor)
 
@@ -218,21 +225,23 @@ def _element_rounding(fmt: BlockFormat, rounding: FewBitRoundingLike, policies: 
     return replace(how, overflow=how.overflow or "saturate", infinite_input=infinite)
 
 
-def _outputs(fmt: BlockFormat, shape: tuple[int, ...], axis: int, out: BlockArray | None) -> tuple[Array, Array]:
-    """The arrays of elements and scales, new or out's."""
+def _outputs(fmt: BlockFormat, values: Array, axis: int, out: BlockArray | None) -> tuple[Array, Array]:
+    """The arrays of elements and scales, new or out's, for an array of values."""
+    shape = values.shape
     element_dtype = np.dtype(np.int8) if fmt.integers else fmt.element.dtype or fmt.element.code_dtype
     scale_dtype = fmt.scale.dtype or fmt.scale.code_dtype
     scales_shape = (*shape[:axis], ceil_div(shape[axis], fmt.block), *shape[axis + 1 :])
     if out is None:
-        return np.empty(shape, element_dtype), np.empty(scales_shape, scale_dtype)
+        return new_array(values, shape, element_dtype), new_array(values, scales_shape, scale_dtype)
     if not isinstance(out, BlockArray):
         raise TypeError(f"out must be a BlockArray, an earlier result, not {type(out).__name__}")
     if out.format != fmt or out.axis != axis:
         raise ValueError(f"out is {out.format.name} along axis {out.axis}, the result {fmt.name} along axis {axis}")
-    elements = checked_out("out.elements", out.elements, shape, element_dtype)
-    scales = checked_out("out.scales", out.scales, scales_shape, scale_dtype)
+    elements = checked_out("out.elements", out.elements, shape, element_dtype, values)
+    scales = checked_out("out.scales", out.scales, scales_shape, scale_dtype, values)
     # Only out's own two arrays matter here: x is copied where it is in the way.
-    if np.may_share_memory(elements, scales):
+    shared = backends.load("cuda").overlap if is_cupy(elements) else np.may_share_memory
+    if shared(elements, scales):
         raise ValueError("out.elements and out.scales share memory, so that not both can be kept")
     return elements, scales
 
@@ -244,7 +253,7 @@ def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, value
         raise ValueError(f"{fmt.name} has no tensor scale: its block scales cover float32's range")
     tiny, largest = float32.smallest_normal, float32.max
     if isinstance(scale, str) and scale == "auto":
-        amax = backends.current().largest_magnitude(values)
+        amax = backends.of(values).largest_magnitude(values)
         wanted = amax / (fmt.element.max * fmt.scale.max)
         # As a normal float32: a subnormal scale would lose bits, and an underflow to 0 would divide by it.
         return float(np.float32(min(max(wanted, tiny), largest))) if amax else 1.0

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.arrays import input_array
+from lowprec.arrays import input_array, new_array
 from lowprec.foreign import takes_foreign
 from lowprec.integers import ceil_div
 from lowprec.types import Array
@@ -52,8 +52,8 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
             raise ValueError(refused)
         array = array.astype(np.uint8)
     *outer, size = array.shape
-    out = np.empty((*outer, ceil_div(size * fmt.bits, 8)), np.uint8)
-    if backends.current().pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out):
+    out = new_array(array, (*outer, ceil_div(size * fmt.bits, 8)), np.dtype(np.uint8))
+    if backends.of(array).pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out):
         raise ValueError(refused)
     return out
 
@@ -87,8 +87,8 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> Array:
     if array.ndim == 0 or array.shape[-1] != expected:
         raise ValueError(f"{size} codes of {fmt.name} take rows of {expected} bytes; the shape given is {array.shape}")
     outer = array.shape[:-1]
-    out = np.empty((*outer, size), np.uint8)
-    backends.current().unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out)
+    out = new_array(array, (*outer, size), np.dtype(np.uint8))
+    backends.of(array).unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out)
     return out
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lowprec import backends
 from lowprec.arrays import whole_array
-from lowprec.backends.owner import refuse_cupy
+from lowprec.backends.owner import is_cupy
 from lowprec.checks import truth
 from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
@@ -58,7 +58,6 @@ def hadamard(
         ValueError: no such axis, or a block that is no power of two or does not divide it.
     """
     array, inverse = whole_array(x), truth("inverse", inverse)
-    refuse_cupy(array)
     fmt = format_of_dtype(array.dtype)
     if fmt is None:
         raise TypeError(f"hadamard takes floating-point arrays, not {array.dtype}")
@@ -68,7 +67,10 @@ def hadamard(
     dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
     length = array.shape[axis]
     size = block_size(length, block)
-    signs = None if key is None else random_signs(key, length).astype(dtype).reshape(-1, *[1] * (array.ndim - axis - 1))
+    drawn = None if key is None else random_signs(key, length)
+    if is_cupy(array):
+        return backends.load("cuda").rotated(array, axis, size, drawn, inverse, dtype)  # type: ignore[no-any-return]
+    signs = None if drawn is None else drawn.astype(dtype).reshape(-1, *[1] * (array.ndim - axis - 1))
     with np.errstate(over="ignore", invalid="ignore"):
         # A copy always: the rotation is done in place, and x is the caller's.
         values = np.array(array, dtype, order="C")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arithmetic import fma, multiply
 from lowprec.arrays import whole_array
+from lowprec.backends.owner import refuse_cupy
 from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike
@@ -121,6 +122,7 @@ class _Side(NamedTuple):
 
 def _side(name: str, x: ScaledLike, axis: int) -> _Side:
     """An operand whose summed axis is `axis`."""
+    refuse_cupy(x.elements if isinstance(x, (ScaledArray, BlockArray)) else x)
     if isinstance(x, ScaledArray):
         side = _Side(_elements(x.elements, x.format), None, None, _factors(name, x, axis))
     elif isinstance(x, BlockArray):

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
 from lowprec.arrays import whole_array
+from lowprec.backends.owner import is_cupy, refuse_cupy
 from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import decode, encode
@@ -74,11 +75,12 @@ class ScaledArray:
     @in_default_state
     def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
-        target = checked_out("out", out, self.shape, dtype)
+        target = checked_out("out", out, self.shape, dtype, self.elements)
         codes = kept_from(self.elements.view(self.format.code_dtype), target)
         plain = not isinstance(self.scale, np.ndarray) and self.scale == 1.0
-        if plain and backends.current().spread_power(codes, self.format, self.exponent, target):
+        if plain and backends.of(codes).spread_power(codes, self.format, self.exponent, target):
             return target
+        refuse_undone(False, codes, f"a scale of {self.scale!r} times 2^{self.exponent} and {self.format.name}")
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
             # An element times a float32 is exact in float64; it is rounded once, where it is written to float32.
@@ -92,6 +94,7 @@ class ScaledArray:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
+        refuse_cupy(self.elements)
         wide = dtype is not None and np.dtype(dtype) == np.float64
         values = self._values(np.float64 if wide else np.float32, None)
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -149,16 +152,19 @@ def to_scaled(
     how = element_rounding("to_scaled", rounding, policies, PolicyKeywords)
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
-    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
+    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype, values)
     values = kept_from(values, elements)
     start = random_start(how, key, offset)
     if scale is not None or axis is not None:
+        if is_cupy(values):
+            raise ValueError("scale= and axis= are for NumPy arrays: on a GPU a tensor has one power of two, exponent=")
         divisor = _scales(values, fmt, exponent, scale, axis, limits)
         divided = quotient(as_carrier(values, fmt), divisor.astype(np.float64))
         elements[...] = in_storage(np.asarray(encode(divided, fmt, how, key=key, offset=offset)), fmt)
         return ScaledArray(fmt, elements, 0, divisor if divisor.ndim else float(divisor))
     power = _power(values, fmt, exponent, limits)
-    if not backends.current().scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype)):
+    done = backends.of(values).scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype))
+    if not refuse_undone(done, values, f"{how.mode} to {fmt.name} times 2^{power}"):
         codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
         elements[...] = in_storage(np.asarray(codes), fmt)
     return ScaledArray(fmt, elements, power)
@@ -167,7 +173,7 @@ def to_scaled(
 def _power(values: Array, fmt: FloatFormat, exponent: Any, limits: tuple[int, int]) -> int:
     """The exponent of the scale of a whole tensor: the given one, checked, or for "auto" the smallest that fits."""
     if isinstance(exponent, str) and exponent == "auto":
-        power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
+        power = _fitting_exponent(backends.of(values).largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
         power = int(exponent)
     else:
@@ -268,7 +274,21 @@ def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[
 def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
     """x as it is where backends read its dtype, else as `as_carrier` gives it (which says what is raised)."""
     array = whole_array(x)
-    return array if isinstance(array, np.ndarray) and is_narrow(array.dtype) else as_carrier(array, fmt)
+    return array if is_narrow(array.dtype) else as_carrier(array, fmt)
+
+
+def refuse_undone(done: bool, array: Array, what: str) -> bool:
+    """Whether a backend did the work itself; on a GPU there are no steps in NumPy that could.
+
+    Raises:
+        ValueError: it did not, and the array is CuPy's.
+    """
+    if not done and is_cupy(array):
+        raise ValueError(
+            f"{what} runs on NumPy arrays only: on a GPU formats lie within 2^128, and roundings draw "
+            "a fixed number of random bits in mode stochastic"
+        )
+    return done
 
 
 def output_dtype(dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
@@ -281,24 +301,34 @@ def output_dtype(dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
     return dtype
 
 
-def checked_out(what: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """`out`, or a new array for None.
+def checked_out(
+    what: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array | None = None
+) -> Array:
+    """`out`, or a new array for None: NumPy's, or CuPy's where `like` is.
 
     Raises:
         TypeError: out is no array of that dtype.
         ValueError: it has another shape, or is not C-contiguous and writable.
     """
-    if out is None:
-        return np.empty(shape, dtype)
-    check_out(out, shape, dtype, what)
+    if is_cupy(like):
+        out = backends.load("cuda").output_of_any(out, like, shape, dtype)
+        fits = out.flags.c_contiguous
+    else:
+        if out is None:
+            return np.empty(shape, dtype)
+        check_out(out, shape, dtype, what)
+        fits = out.flags.carray
     # No hidden copy: `out` is there so that memory is written in place.
-    if not out.flags.carray:
+    if not fits:
         raise ValueError(f"{what} must be C-contiguous and writable")
     return out
 
 
 def kept_from(values: Array, *outputs: Array) -> Array:
     """Values that are still to be read when outputs are written: a copy where they share memory."""
+    if is_cupy(values):
+        cuda = backends.load("cuda")
+        return cuda.copied(values) if any(cuda.overlap(values, out) for out in outputs) else values
     return values.copy() if any(np.may_share_memory(values, out) for out in outputs) else values
 
 
@@ -321,9 +351,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
     """
     array = whole_array(x)
     if not isinstance(array, np.ndarray):
-        raise TypeError(
-            f"scaling works on NumPy arrays; {type(array).__module__} arrays must be copied to the host first"
-        )
+        raise TypeError(f"on a GPU floating-point arrays are scaled, not {array.dtype}")
     if array.dtype.kind in "iu":
         # abs of Python's integers: NumPy's of the smallest int64 is negative.
         if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:

@@ -99,6 +99,9 @@ class ndarray:
     def transpose(self, *axes: int) -> ndarray:
         return self._like(self.host.transpose(*axes))
 
+    def swapaxes(self, first: int, second: int) -> ndarray:
+        return self._like(self.host.swapaxes(first, second))
+
     def view(self, dtype: Any) -> ndarray:
         return self._like(self.host.view(dtype))
 
@@ -112,13 +115,25 @@ class ndarray:
     def astype(self, dtype: Any) -> ndarray:
         return asarray(self.host.astype(dtype))
 
-    def min(self) -> Any:
-        calls["get"] += 1
-        return self.host.min()
+    def __le__(self, other: Any) -> ndarray:
+        return asarray(self.host <= other)
 
-    def max(self) -> Any:
+    def __and__(self, other: Any) -> ndarray:
+        return asarray(self.host & other)
+
+    def copy(self) -> ndarray:
+        calls["copy"] += 1
+        return asarray(self.host)
+
+    def min(self) -> ndarray:
+        return asarray(self.host.min())
+
+    def max(self) -> ndarray:
+        return asarray(self.host.max())
+
+    def __int__(self) -> int:
         calls["get"] += 1
-        return self.host.max()
+        return int(self.host)
 
     def __lt__(self, other: Any) -> ndarray:
         return asarray(self.host < other)
@@ -166,8 +181,8 @@ def broadcast_arrays(*arrays: ndarray) -> list[ndarray]:
     return [x._like(host) for x, host in zip(arrays, hosts, strict=True)]
 
 
-def where(condition: ndarray, x: ndarray, y: ndarray) -> ndarray:
-    return asarray(np.where(condition.host, x.host, y.host))
+def where(condition: ndarray, x: ndarray, y: Any) -> ndarray:
+    return asarray(np.where(condition.host, x.host, getattr(y, "host", y)))
 
 
 def argsort(x: ndarray, kind: str) -> ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,13 @@ def _one_nan(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.where(np.isnan(x), np.float32(np.nan), x)
 
 
-def products() -> dict[str, Any]:
-    """Products over operands, accumulators, groups, splits and roundings."""
+def products(
+    dtypes: Sequence[str] = ("float16", "float32", "bfloat16", "float8_e4m3fn"),
+    adders: Sequence[str] = ("dot4", "pairwise"),
+) -> dict[str, Any]:
+    """Products over operands, accumulators, groups, splits and roundings, and in other adders' orders."""
     results = {}
-    for dtype in ("float16", "float32", "bfloat16", "float8_e4m3fn"):
+    for dtype in dtypes:
         a, b = numbers((3, 70), 1, dtype), numbers((70, 5), 2, dtype)
         for accumulate in ACCUMULATORS:
             for rounding, bits in (("nearest_even", 16), ("stochastic", 16), ("stochastic", 5), ("stochastic", 20)):
@@ -63,7 +67,7 @@ def products() -> dict[str, Any]:
                             offset=(2, 13),
                         )
                     )
-        for adder in ("dot4", "pairwise")[dtype == "float32" :]:
+        for adder in adders[dtype == "float32" :]:
             results[f"{dtype} {adder}"] = codes(lp.matmul(a, b, accumulate="float16", adder=adder))
     return results
 

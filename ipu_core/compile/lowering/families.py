@@ -8,7 +8,17 @@ from ipu_core.compile.operands import seen
 from ipu_core.graph.program import Copy, CrossReplica
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.ops import COLLECTIVES, COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, SET_ROW, VIEWS
+from ipu_core.ir.ops import (
+    COLLECTIVES,
+    COMPUTED_AS,
+    CONVOLUTIONS,
+    DOTS,
+    EACH_REPLICA,
+    ELEMENTWISE,
+    GROUP_SUM,
+    SET_ROW,
+    VIEWS,
+)
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
@@ -73,7 +83,7 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
 
 
 def _collective(lowering: Lowering, equation: Equation) -> None:
-    kind = "broadcast" if equation.op == "first_replica" else equation.op
+    kind = {"first_replica": "broadcast", GROUP_SUM: "all_reduce"}.get(equation.op, equation.op)
     how = collective_of(equation) if "collective" in equation.params else None
     lowering.programs.append(
         CrossReplica(
@@ -81,6 +91,12 @@ def _collective(lowering: Lowering, equation: Equation) -> None:
             how, lowering.system, equation.keyed, equation.name, equation.family == "loss",
         )
     )  # fmt: skip
+
+
+def _each_replica(lowering: Lowering, equation: Equation) -> None:
+    # every chip keeps its own for the host: nothing goes over links
+    own, out = lowering.tensors[equation.operands[0]], lowering.result(equation)
+    lowering.programs += [Copy(own, out, equation.name)] if own is not out else []
 
 
 def _view(lowering: Lowering, equation: Equation) -> None:
@@ -193,7 +209,8 @@ LOWERINGS: dict[str, Callable[[Lowering, Equation], None]] = {
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
     **dict.fromkeys(VIEWS, _view),
-    **dict.fromkeys(COLLECTIVES, _collective),
+    **dict.fromkeys((*COLLECTIVES, GROUP_SUM), _collective),
+    EACH_REPLICA: _each_replica,
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,

@@ -21,7 +21,7 @@ from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.occupancy import occupancy
-from ipu_core.ir.ops import COLLECTIVES, ELEMENTWISE, GATHERS, OPS
+from ipu_core.ir.ops import COLLECTIVES, EACH_REPLICA, ELEMENTWISE, GATHERS, GROUP_SUM, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 from ipu_core.placement.matmul import SumPlan
 
@@ -93,11 +93,9 @@ def _kind(equation: Equation) -> Hashable:
     """What equations that run at once have in common; None: it runs alone."""
     if equation.op in ELEMENTWISE:
         return equation.op
-    if (
-        equation.op in COLLECTIVES and equation.family != "loss"
-    ):  # one message has a part of each; losses go to the host
-        how = equation.params.get("collective")
-        return "links", "ring" if how is None else how.algorithm
+    if equation.op in COLLECTIVES - {EACH_REPLICA} | {GROUP_SUM} and equation.family != "loss":
+        how = equation.params.get("collective")  # one message has a part of each; losses go to the host
+        return "links", equation.params["replicas"], "ring" if how is None else how.algorithm
     one = equation.op, tuple(var.type.shape for var in equation.operands), equation.params
     return one if OPS[equation.op].kind in ("reduction", "product") else None
 

@@ -37,6 +37,7 @@ LOOKS, AT_END = 8, 2
 SPARSE = 60  # steps of the run for each that is looked at
 SHORT = 30  # steps of a run that is looked at once
 SETTINGS = 2  # at most, that float32 suffers from too
+CERTAIN = ("state", "batch")  # settings that are wrong whatever is learnt without them
 
 
 def blame(
@@ -44,8 +45,8 @@ def blame(
 ) -> Blame:
     """Says which equation, and which cause, keeps a training in low precision from learning what float32 learns.
 
-    From the loop's state it runs the steps in the loop's precision and in float32. Where float32 does not train
-    either, or gradients overflow under a loss scale, settings are suspects: a batch that holds NaN, the loss scale, the
+    From the loop's state it runs the steps in the loop's precision and in float32. Where float32 does not train either,
+    or gradients overflow under a loss scale, settings are suspects: NaN in the state or in a batch, the loss scale, the
     learning rate, clipping. Where the losses are the same within the tolerance, nothing is to blame. Else some steps of
     the run, beside float64 for the same weights, batch and operands, say of every equation what its formats lose, and
     one suspect after another (a cause, in one part of the model or everywhere) is put into float32, by rules of the
@@ -164,7 +165,7 @@ class Search:
                 self._stopped = True
                 return False
             run = self.trials.begin(self._reference.variant.with_setting(doubt.setting))
-            share = self._gains(run, certain=doubt.setting.cause == "batch")
+            share = self._gains(run, certain=doubt.setting.cause in CERTAIN)
             self._tried.append((doubt.setting, share, len(run.losses)))
             if share >= HALF:
                 before = self._low.after(self._steps)
@@ -172,7 +173,7 @@ class Search:
                 self._reference, self._low = run, self._watched()
                 closed = Gap(before, run.after(self._steps)).closed(self._low.after(self._steps), self._steps)
                 self._culprits[-1] = replace(self._culprits[-1], closed=closed)
-                if doubt.setting.cause != "batch":
+                if doubt.setting.cause not in CERTAIN:
                     self._length = self._gap_of(self._first).horizon(self._tolerance)
                 return True
         return False
@@ -202,7 +203,7 @@ class Search:
         made = Culprit(doubt.setting, doubt.equation, "", doubt.why, 1.0, 0, closed, len(self._culprits))
         self._culprits.append(made)
         self._variant = self._variant.with_setting(doubt.setting)
-        self._length = self._steps if doubt.setting.cause == "batch" else self._length
+        self._length = self._steps if doubt.setting.cause in CERTAIN else self._length
 
     def _precision(self) -> Precision | None:
         """Finds what is missing beside float32: a loss scale, causes in the precision or a rate; gives the cure."""

@@ -1,4 +1,4 @@
-"""What speaks against a setting: batches that are not finite, clipping, a rate or a loss scale that is out of place."""
+"""What speaks against a setting: a state or batches not finite, clipping, a rate or loss scale out of place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_core.diagnose.blame.gap import Diverged, first_of, mean_of
-from ipu_core.diagnose.blame.settings import Setting, Variant, in_words, not_finite, numbers_in_words, sizes
+from ipu_core.diagnose.blame.settings import (
+    MOST,
+    Setting,
+    Variant,
+    in_words,
+    not_finite,
+    not_finite_state,
+    numbers_in_words,
+    sizes,
+)
 from ipu_core.diagnose.blame.switches import Parts
 from ipu_core.diagnose.blame.trials import ANOTHER, Cost, Trial, Trials
 from ipu_core.ir.bodies import equations_of
@@ -50,8 +59,13 @@ def doubts(trials: Trials, low: Trial, reference: Trial, diverged: Diverged | No
         reference: the same in float32.
         diverged: where that left what is training; None: nowhere.
     """
+    changed = {one.cause for one in low.variant.settings}
+    if "state" not in changed and (broken := not_finite_state(trials.loop)):
+        held = ", ".join(f"{name} ({count})" for name, count in list(broken.items())[:MOST])
+        more = f" and {len(broken) - MOST} more arrays" if len(broken) > MOST else ""
+        yield Doubt(Setting("state"), f"infinities or NaN in {held}{more} before step {trials.loop.step}")
     yield from _of_batches(trials, low.variant, diverged)
-    left, changed = float(np.median(trials.seen.clips or [1.0])), {one.cause for one in low.variant.settings}
+    left = float(np.median(trials.seen.clips or [1.0]))
     if left <= FIERCE and "clipping" not in changed:
         yield Doubt(Setting("clipping"), f"it leaves {100 * left:.2g} % of the norm of the gradients")
     if len(reference.skipped) > MANY * len(reference.losses) and "loss scale" not in changed:

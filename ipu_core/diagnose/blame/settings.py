@@ -1,4 +1,4 @@
-"""Settings as suspects: loss scale, learning rate, clipping and batches, and a run with some of them changed."""
+"""Settings as suspects: state, loss scale, learning rate, clipping and batches, and a run with some of them changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.train.altered import altered
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.loss_scale import LossScale
+
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,10 @@ class Setting:
     """A setting that is changed.
 
     Attributes:
-        cause: "loss scale", "learning rate", "clipping" or "batch".
+        cause: "loss scale", "learning rate", "clipping", "batch" or "state".
         value: the loss scale that is taken instead; what the learning rate is multiplied by; of batches, those that are
-            left out, by number; None for clipping, which is left out.
+            left out, by number; None for clipping, which is left out, and for a state, whose infinities and NaN become
+            zeros.
         part: "", as of a `CauseSwitch` for the whole model.
     """
 
@@ -38,7 +43,7 @@ class Setting:
             case tuple(numbers):
                 return f"{'the batch' if len(numbers) == 1 else 'batches'} of {numbers_in_words(numbers)} left out"
             case None:
-                return "gradients that are not clipped"
+                return "zeros in their place" if self.cause == "state" else "gradients that are not clipped"
             case factor:
                 share = f"{factor:.16g} times" if factor > 1 else f"1/{1 / factor:.16g} of"
                 return f"{share} the learning rate"
@@ -62,8 +67,12 @@ class Variant:
         for one in self.settings:
             scale = one.value if isinstance(one.value, LossScale) else scale
             rate *= one.value if isinstance(one.value, float) else 1.0
-        clipped = not any(one.cause == "clipping" for one in self.settings)
-        return altered(loop.in_precision(self.precision), rate=rate, loss_scale=scale, clipped=clipped)
+        causes = {one.cause for one in self.settings}
+        made = altered(loop.in_precision(self.precision), rate=rate, loss_scale=scale, clipped="clipping" not in causes)
+        if "state" in causes:
+            state = made.state
+            made.resume(replace(state, leaves={name: _finite(array) for name, array in state.leaves.items()}))
+        return made
 
     def batches(self, given: Sequence[Any], first: int) -> Sequence[Any]:
         """The batches of the run, with the nearest ones before (or behind) in the place of those that are left out."""
@@ -78,6 +87,23 @@ class Variant:
     def with_setting(self, setting: Setting) -> Variant:
         """The same run with one more setting changed."""
         return replace(self, settings=(*self.settings, setting))
+
+
+def not_finite_state(loop: TrainLoop) -> dict[str, str]:
+    """The arrays of a state that hold infinities or NaN, with how many of how many elements, in words."""
+    counts = {name: int(np.sum(~finite_in(array))) for name, array in loop.state.leaves.items()}
+    return {name: f"{count:,} of {loop.state.leaves[name].size:,}" for name, count in counts.items() if count}
+
+
+def _finite(array: Array) -> Array:
+    """With zeros in the place of infinities and NaN."""
+    return np.where(finite_in(array), array, np.zeros((), array.dtype))
+
+
+def finite_in(array: Array) -> Bools:
+    """Which elements are numbers; all of an array of integers."""
+    x = np.asarray(array)
+    return np.isfinite(x) if x.dtype.kind not in "iub" else np.ones(x.shape, np.bool_)
 
 
 def not_finite(batches: Sequence[Any], first: int) -> tuple[int, ...]:

@@ -197,6 +197,8 @@ class Trials:
     def diverged(self, run: Trial) -> Diverged | None:
         """Where a run left what is training; None: it did not."""
         start = run.start.steps.step
+        if not run.ended and not np.isfinite(run.losses).any():
+            return Diverged(start, run.losses[0], "every step is skipped")
         if not run.ended:
             return above(np.array(run.losses), run.losses[0], start)
         place = start + len(run.losses) - 1

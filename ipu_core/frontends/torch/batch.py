@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ipu_core.frontends.torch.classes import Remake, arguments_of
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from lowprec.checks import shown
 
@@ -19,10 +20,12 @@ class BatchLayout(NamedTuple):
     Attributes:
         tree: the nesting of all leaves, settings included.
         settings: the values of settings by the number of their leaf.
+        remake: makes of it, plain, what the module is called with.
     """
 
     tree: PyTree
     settings: Mapping[int, Any]
+    remake: Remake
 
     def names(self) -> dict[str, Any]:
         """The settings by name."""
@@ -30,11 +33,10 @@ class BatchLayout(NamedTuple):
         return {every[number]: value for number, value in self.settings.items()}
 
     def filled(self, leaves: Sequence[Any]) -> Any:
-        """A batch nested as the example, from its tensors in order and the settings."""
+        """A batch like the example, from its tensors in order and the settings: a dict is of arguments by name."""
         given = iter(leaves)
-        return unflatten(
-            self.tree, [self.settings[i] if i in self.settings else next(given) for i in range(self.tree.leaves)]
-        )
+        every = [self.settings[i] if i in self.settings else next(given) for i in range(self.tree.leaves)]
+        return self.remake(unflatten(self.tree, every))
 
     def without_settings(self, batch: Any) -> Any:
         """A batch as a loop takes it: plain, and without the settings, which must be those that are bound.
@@ -52,12 +54,19 @@ class BatchLayout(NamedTuple):
         return _pruned(batch)
 
 
-def bound(batch: Any) -> tuple[Any, BatchLayout, list[Any]]:
-    """Takes a batch apart: plain dicts, tuples and lists; the layout with the settings; the other leaves."""
+def bound(batch: Any, like: Any = None) -> tuple[Any, BatchLayout, list[Any]]:
+    """Takes a batch apart: plain dicts, tuples and lists; the layout with the settings; the other leaves.
+
+    Args:
+        batch: tensors, nested.
+        like: one nested alike, whose classes the module gets; None: the batch's own.
+    """
+    remake = arguments_of(batch if like is None else like)
     batch = plain(batch)
     leaves, tree = flatten(batch)
     settings = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, PLAIN)}
-    return batch, BatchLayout(tree, settings), [leaf for number, leaf in enumerate(leaves) if number not in settings]
+    others = [leaf for number, leaf in enumerate(leaves) if number not in settings]
+    return batch, BatchLayout(tree, settings, remake), others
 
 
 def plain(batch: Any) -> Any:

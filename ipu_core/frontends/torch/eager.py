@@ -11,6 +11,7 @@ import numpy as np
 
 from ipu_core.frontends.torch.export import Exported, modules_of, with_loss
 from ipu_core.frontends.torch.kept import in_mode, same_number, undisturbed
+from ipu_core.frontends.torch.operations.noise import MIDDLES, middle
 from ipu_core.frontends.torch.outside import PREFIX
 from ipu_core.frontends.torch.weights import as_array, as_float32
 from ipu_core.ir.block import Array
@@ -101,6 +102,9 @@ def _without_drawing(torch: Any) -> Iterator[None]:
             # as `without_drawing` makes of the graph: every draw gives its probability
             if function is torch.ops.aten.bernoulli_.float:
                 return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
+            if (name := function._schema.name.removeprefix("aten::")) in MIDDLES:
+                made = function(*args, **(kwargs or {}))
+                return made.fill_(middle(name, args[1:]))
             return function(*args, **(kwargs or {}))
 
     layers = torch.backends.mha

@@ -78,6 +78,11 @@ CURES = (
      "its forward has no argument of a name that the batch has: leave that out of the batch, or give a loss= that "
      "takes it, where it is the last"),
     (re.compile(r"missing \d+ required positional argument"), "its forward takes more arguments than the batch has"),
+    (re.compile(r"'dict' object has no attribute|must be Tensor, not dict"),
+     "a mapping in a tuple is one of its arguments: from_torch(module, batch) and model(**batch) give its parts by "
+     "name"),
+    (re.compile(r"\.numpy\(\) is not supported"),
+     "NumPy takes numbers, which are not known then: operations of torch take its place"),
 )  # fmt: skip
 """Patterns in torch's messages, and for each what to do, in one sentence."""
 

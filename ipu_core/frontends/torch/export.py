@@ -8,17 +8,19 @@ import io
 import logging
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipu_core.frontends.torch.batch import BatchLayout, bound
+from ipu_core.frontends.torch.classes import Remake, remake_of
 from ipu_core.frontends.torch.errors import Said, in_words, line_of
 from ipu_core.frontends.torch.kept import in_mode, undisturbed
 from ipu_core.frontends.torch.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths
+from lowprec.checks import shown
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Exported:
         tensors: parameters, buffers and constants by name, as they were.
         batch: how the batch is nested, and the settings in it.
         shapes: of the batch's leaves.
-        result: how what it gives is nested.
+        result: how what it gives is nested, plain.
+        remake: makes of what the module gives, plain, its own classes.
         loss: of the output and the last input; None: the module gives it.
         training: the mode it was captured in.
         kept: whether all that the module gives stands behind its loss.
@@ -44,6 +47,7 @@ class Exported:
     batch: BatchLayout
     shapes: tuple[tuple[int, ...], ...]
     result: PyTree
+    remake: Remake
     loss: Callable[..., Any] | None
     training: bool
     kept: bool = False
@@ -51,7 +55,7 @@ class Exported:
 
 def export(
     torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, *, training: bool, outputs: bool,
-    kept: bool = False,
+    kept: bool = False, like: Any = None,
 ) -> Exported:  # fmt: skip
     """Captures a module with its loss.
 
@@ -63,18 +67,19 @@ def export(
         training: whether the module is captured as it is in training.
         outputs: whether without a loss all that the module gives is captured, not a loss that is in it.
         kept: whether all that the module gives is captured behind its loss.
+        like: a batch nested alike whose classes the module is called with; None: the batch's own.
 
     Raises:
         ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module.
         NotCovered: what takes part in training and is no operation, see `outside`.
     """
-    _, whole, leaves = bound(batch)
+    _, whole, leaves = bound(batch, like)
     names = [name for number, name in enumerate(paths(whole.tree)) if number not in whole.settings]
     for name, value in whole.names().items():
         if name.rpartition(".")[2].isdecimal():  # settings have names
             raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-    results, assigned = list[PyTree](), list[Held]()
+    results, assigned = list[Result](), list[Held]()
     wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)
     if not outputs:
         refuse_hooks(wrapper)
@@ -101,8 +106,15 @@ def export(
     known = {**program.state_dict, **program.constants}
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
-    result = results[-1] if results else LEAF
-    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, loss, training, kept)
+    result, remake = results[-1] if results else Result(LEAF, remake_of(None))
+    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept)
+
+
+class Result(NamedTuple):
+    """How what a module gives is nested, and what makes of it, plain, its own classes."""
+
+    tree: PyTree
+    remake: Remake
 
 
 def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:
@@ -182,7 +194,8 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
         ValueError: neither a tensor nor an array.
     """
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {leaf!r}")
+        cure = ": next(iter(loader)) is a batch" if isinstance(leaf, Iterable) and hasattr(leaf, "dataset") else ""
+        raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {shown(leaf)}{cure}")
     tensor = torch.as_tensor(leaf).detach()
     if tensor.is_floating_point():
         return tensor.float()
@@ -195,7 +208,7 @@ def dtype_of(tensor: Any) -> Any:
 
 
 def with_loss(
-    torch: Any, module: Any, whole: BatchLayout, loss: Callable[..., Any] | None, results: list[PyTree] | None,
+    torch: Any, module: Any, whole: BatchLayout, loss: Callable[..., Any] | None, results: list[Result] | None,
     assigned: list[Held] | None = None, *, kept: bool = False,
 ) -> Any:  # fmt: skip
     """The module whose output is the loss, with the leaves of the batch as its arguments.
@@ -226,7 +239,10 @@ def with_loss(
             if results is None:
                 return _own_loss(output)
             found, nested = flatten(_tensors(torch, output))
-            results.append(PyTree(tuple, (0, 1), (LEAF, nested)) if kept else nested)
+            if not found:
+                raise Said(f"{type(self.module).__name__} gives no tensor, alone or in tuples, mappings or dataclasses")
+            nested = PyTree(tuple, (0, 1), (LEAF, nested)) if kept else nested
+            results.append(Result(nested, remake_of(output)))
             return (marked_loss(output, found), *found) if kept else tuple(found)
 
     return WithLoss()
@@ -281,6 +297,8 @@ def _tensors(torch: Any, output: Any) -> Any:
 
     A class with names, as those of transformers, becomes a dict.
     """
+    if is_dataclass(output) and not isinstance(output, type | Mapping):
+        output = {field.name: getattr(output, field.name) for field in fields(output)}
     if isinstance(output, Mapping):
         parts = {str(name): _tensors(torch, part) for name, part in output.items()}
         return {name: part for name, part in parts.items() if part is not None}

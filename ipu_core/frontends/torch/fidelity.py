@@ -17,6 +17,7 @@ import numpy as np
 
 from ipu_core.frontends.torch.errors import layer_of, line_of
 from ipu_core.frontends.torch.interpret import CHECKS, REGIONS, name_of
+from ipu_core.frontends.torch.operations.noise import MIDDLES, middle
 from ipu_core.ir.block import Array
 
 TIMES = 8.0
@@ -119,7 +120,7 @@ def drawn(node: Any) -> bool:
     if not hasattr(node.target, "_schema"):
         return False
     rates = [given for argument, given in _settings(node) if argument in (*INNER, DRAWING.get(name_of(node)))]
-    return name_of(node) in ("bernoulli", "bernoulli_") or any(rates)
+    return name_of(node) in ("bernoulli", "bernoulli_", *MIDDLES) or any(rates)
 
 
 def _settings(node: Any) -> list[tuple[str, Any]]:
@@ -135,6 +136,8 @@ def _quieten(torch: Any, node: Any) -> None:
         node.target, node.kwargs = torch.ops.aten.fill_.Scalar, {}
     elif schema is not None and name_of(node) == "bernoulli" and len(node.args) > 1:
         node.target, node.kwargs = torch.ops.aten.full_like.default, {}
+    elif schema is not None and name_of(node) in MIDDLES:
+        _in_the_middle(torch, node)
     for position, argument in enumerate(schema.arguments if schema else ()):
         if argument.name not in (*INNER, DRAWING.get(name_of(node))):
             continue
@@ -142,6 +145,18 @@ def _quieten(torch: Any, node: Any) -> None:
             node.update_arg(position, 0.0)
         elif argument.name in node.kwargs:
             node.update_kwarg(argument.name, 0.0)
+
+
+def _in_the_middle(torch: Any, node: Any) -> None:
+    """Changes a node that draws numbers so that it gives their mean."""
+    name, aten = name_of(node), torch.ops.aten
+    number = middle(name, node.args[1:])
+    if name.endswith("_"):
+        node.target, node.args, node.kwargs = aten.fill_.Scalar, (node.args[0], number), {}
+    elif name.endswith("_like"):
+        node.target, node.args, node.kwargs = aten.full_like.default, (node.args[0], number), {}
+    else:
+        node.target, node.args, node.kwargs = aten.full.default, (list(node.args[0]), number), {}
 
 
 class Found(NamedTuple):

@@ -78,25 +78,35 @@ def from_torch(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"from_torch takes a torch.nn.Module, not {shown_module(module)}")
     given: Any = loss
+    if isinstance(given, type):
+        raise TypeError(f"loss must be a function (output, target) -> one number: {given.__name__}(), not the class")
     if given is not None and not callable(given):
         cure = f"torch.nn.functional.{given}" if hasattr(torch.nn.functional, str(given)) else "a function of torch"
         raise TypeError(f"loss must be a function (output, target) -> one number: {cure}, not {shown(given)}")
+    narrow = {str(x.dtype) for x in module.parameters() if x.is_floating_point()} & {"torch.float16", "torch.bfloat16"}
+    if narrow:
+        raise ValueError(
+            f"{type(module).__name__} has parameters of {narrow.pop()}: module.float() is captured, and the precision "
+            "of a loop or a Predictor says the formats"
+        )
     return captured(module, example_inputs, loss, training=training, inference=inference, eager_check=eager_check)
 
 
 def captured(
     module: Any, example_inputs: Any, loss: Callable[..., Any] | None = None, *, training: bool = True,
-    inference: bool = False, kept: bool = False, eager_check: bool = True,
+    inference: bool = False, kept: bool = False, eager_check: bool = True, like: Any = None,
 ) -> TorchModel:  # fmt: skip
     """As `from_torch`.
 
     Args:
         kept: whether without a loss all that the module gives is captured behind its loss: `run` gives both.
+        like: a batch nested alike whose classes the module is called with; None: the example's own.
     """
     torch = optional("torch", extra="torch")
-    batch = plain(example_inputs)
-    batch = batch if isinstance(batch, tuple | list | dict) else (batch,)
-    exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference, kept=kept)
+    batch = example_inputs if isinstance(plain(example_inputs), tuple | list | dict) else (example_inputs,)
+    exported = export(
+        torch, module, batch, loss, training=training and not inference, outputs=inference, kept=kept, like=like
+    )
     model = TorchModel(module, exported, inference)
     model.refuse()
     if eager_check:

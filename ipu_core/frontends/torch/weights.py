@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,13 @@ WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
 
 
 def shown_module(given: Any) -> str:
-    """What was given in the place of a module, in words; a state_dict with its cure."""
+    """What was given in the place of a module, in words; a state_dict and a class with their cure."""
     if isinstance(given, Mapping) and given and all(hasattr(x, "shape") for x in given.values()):
         return f"a state_dict of {len(given)} tensors: make the module and module.load_state_dict(...) it"
+    if isinstance(given, type):
+        return f"the class {given.__name__}: {given.__name__}(...) makes one"
+    if isinstance(given, FunctionType):
+        return f"{shown(given)}: a class derived from it calls the function in its forward"
     return shown(given)
 
 

@@ -13,7 +13,7 @@ from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import flat
 from ipu_core.ir.exact import inner
 from ipu_core.ir.gradient_rule import ways as gradient_ways
-from ipu_core.ir.ops import CUSTOM, SCALES, SET_ROW
+from ipu_core.ir.ops import CUSTOM, GROUP_SUM, SCALES, SET_ROW
 from ipu_core.ir.passes.scale_check import Edge
 from ipu_core.ir.regions import Scan
 from ipu_core.ir.trace.values import (
@@ -154,6 +154,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
     # Every replica's cotangent reaches every replica's value.
     "all_reduce": (lambda ct, e, y, x: apply("all_reduce", ct, **e.params),),
+    GROUP_SUM: (lambda ct, e, y, x: apply(GROUP_SUM, ct, **e.params),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
@@ -188,9 +189,10 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
-dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica. Where there is no
-derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have it), that of
-absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all gradients."""
+dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica, each_replica. Where
+there is no derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have
+it), that of absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all
+gradients."""
 
 
 def rules_of(equation: Equation) -> tuple[Cotangent, ...]:

@@ -48,6 +48,10 @@ def sharded(block: Block, patterns: Sequence[str]) -> Block:
         here = {i for i, name in enumerate(names) if fnmatch.fnmatchcase(name, pattern) and _large(block, i)}
         if not here:
             there = [name for i, name in enumerate(names) if _large(block, i)]
+            if pattern.startswith("optimizer.") and not any(name.startswith("optimizer.") for name in names):
+                raise ValueError(
+                    f"sharded={pattern!r}: this optimizer keeps no state that replicas could share out; 'params.*' are"
+                )
             nearest = ", ".join(get_close_matches(pattern, there, NEAR, cutoff=0))
             raise ValueError(f"no part of the state that can be in shards is called {pattern!r}; nearest are {nearest}")
         found |= {i: names[i] for i in here}

@@ -23,7 +23,18 @@ from ipu_core.ir.block import (
     dtype_of,
 )
 from ipu_core.ir.bodies import carries_of, equations_of, fresh, hoisted, regions_of, with_body
-from ipu_core.ir.ops import INT32, LARGEST, OPS, PRODUCTS, SET_ROW, STRUCTURE, SUMS, VIEWS, WHOLE_VIEWS
+from ipu_core.ir.ops import (
+    EACH_REPLICA,
+    INT32,
+    LARGEST,
+    OPS,
+    PRODUCTS,
+    SET_ROW,
+    STRUCTURE,
+    SUMS,
+    VIEWS,
+    WHOLE_VIEWS,
+)
 from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.passes.schedule import dead_code
 from ipu_core.ir.precision.pinned import pinned_formats
@@ -228,7 +239,7 @@ class Retype:
 
     def _origin(self, var: Var) -> Var:
         """The value that a chain of moves shows, also one from the first replica."""
-        moves = STRUCTURE | {"first_replica"}
+        moves = STRUCTURE | {"first_replica", EACH_REPLICA}
         while (equation := self.definitions.get(var)) is not None and equation.op in moves:
             var = equation.operands[0]
         return var

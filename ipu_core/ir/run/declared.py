@@ -14,7 +14,7 @@ from ipu_core.chip.tile_convolution import whole
 from ipu_core.chip.tile_integers import has_integers, of_integers
 from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, GROUP_SUM, STRUCTURE
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.ir.run.kernels import check_classes, order_of
 from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, round_once, rounded
@@ -173,10 +173,12 @@ DECLARED: Mapping[str, Callable[[_Call], Any]] = {
     "scatter_max": _scatter_max,
     "put_along": _put_along,
     "all_reduce": _all_reduce,
+    GROUP_SUM: _all_reduce,
     "reduce_scatter": lambda call: np.ravel(_all_reduce(call))[: call.shape[0]],
     "all_gather": lambda call: np.resize(call.operands[0], call.shape),
     "all_reduce_max": lambda call: call.operands[0],
     "first_replica": lambda call: call.operands[0],
+    "each_replica": lambda call: call.operands[0],
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": lambda call: dropout_mask(call.params["rate"])(call.key, 0, np.empty(call.shape, call.fmt.dtype)),

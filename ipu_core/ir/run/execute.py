@@ -12,6 +12,7 @@ from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, steps_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
+from ipu_core.ir.ops import EACH_REPLICA
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
@@ -65,6 +66,8 @@ class Executable:
     Attributes:
         block: what it runs.
         bytes: bytes of the buffers its intermediate values share.
+        for_host: by the number of an equation "each_replica" what every replica had for the host in the last run,
+            (replicas, ...), also in a run of which a branch kept the old state.
 
     Args:
         block: a Block whose formats all have a storage dtype.
@@ -92,6 +95,7 @@ class Executable:
     ) -> None:
         expect(Block, block=block)
         self._made_of, self._wrap, self._told = (block, accumulations, control, wrap, chained), wrap, told
+        self.for_host: dict[int, Array] = {}
         expect(FloatingPointControl, control=control)
         orders = by_number("accumulations", accumulations, Accumulation)
         if unknown := sorted(orders.keys() - {e.number for e in equations_of(block)}):
@@ -163,7 +167,16 @@ class Executable:
         self, equation: Equation, operands: list[Any], output: Array, order: Accumulation | None,
         control: FloatingPointControl,
     ) -> BoundCall:  # fmt: skip
-        return bind(equation, operands, output, order, control)
+        call = bind(equation, operands, output, order, control)
+        if equation.op != EACH_REPLICA:
+            return call
+        self.for_host[equation.number] = np.empty((1, *output.shape), output.dtype)
+
+        def keeping(key: Key | None) -> None:
+            call(key)
+            self.for_host[equation.number][0, ...] = output
+
+        return keeping
 
     def _telling(self, call: BoundCall, equations: Sequence[Equation]) -> BoundCall:
         """A call that tells the observer of the run, if there is one, what it did."""
@@ -190,7 +203,9 @@ class Executable:
         if key not in self._tellers:
             block, accumulations, control, wrap, _ = self._made_of
             held = {var: self._arrays[var] for var in (*inputs_of(block), *block.constants)}
-            self._tellers[key] = type(self)(block, accumulations, control, wrap, key[0], Told(key[1], held, self._new))
+            made = type(self)(block, accumulations, control, wrap, key[0], Told(key[1], held, self._new))
+            made.for_host = self.for_host  # whoever runs, the host reads here
+            self._tellers[key] = made
         return self._tellers[key]
 
     @in_default_state

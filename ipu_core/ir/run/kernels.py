@@ -12,7 +12,7 @@ from ipu_core.chip import tile, tile_convolution, tile_integers
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, GROUP_SUM
 from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
@@ -333,10 +333,12 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "all_reduce": _all_reduce,
+    GROUP_SUM: _all_reduce,
     "reduce_scatter": _all_reduce,
     "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
     "all_reduce_max": _reshape,
     "first_replica": _reshape,
+    "each_replica": _reshape,
     "scatter_add": _scatter_add,
     "scatter_max": _scatter_max,
     "put_along": _put_along,

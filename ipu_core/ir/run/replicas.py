@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, inputs_of, replicas_of, steps_of
-from ipu_core.ir.ops import COLLECTIVES
+from ipu_core.ir.ops import COLLECTIVES, EACH_REPLICA
 from ipu_core.ir.run.collectives import around_meetings, batch_inputs, meeting, replica_key
-from ipu_core.ir.run.execute import Executable, Wrap, checked
+from ipu_core.ir.run.execute import Executable, checked
 from ipu_core.ir.run.kernels import BoundCall
 from ipu_core.ir.run.steps import Program, StepCalls
 from lowprec import Accumulation, Key
@@ -50,13 +50,17 @@ class Replicated(Executable):
 
         def run(key: Key) -> None:
             for number in range(self._replicas):
-                self._take_part(number)
-                before(replica_key(key, number))
+                self._pass(number, before, key)
                 for bring in self._bring:
                     bring(number)
             after(key)
 
         return run
+
+    def _pass(self, number: int, before: Program, key: Key) -> None:
+        """What a replica makes before all meet."""
+        self._take_part(number)
+        before(replica_key(key, number))
 
     def _bound(
         self, equation: Equation, operands: list[Any], output: Array, order: Accumulation | None,
@@ -67,6 +71,8 @@ class Replicated(Executable):
         if equation.op in ("reduce_scatter", "all_gather"):
             raise NotImplementedError(f"{equation.name}: shards are for the account; numbers are made of whole arrays")
         (own,) = operands
+        if equation.op == EACH_REPLICA:
+            return self._for_host(equation, own, output)
         needed = 1 if equation.op == "first_replica" else self._replicas
         every = np.empty((needed, *own.shape), own.dtype)
 
@@ -82,6 +88,15 @@ class Replicated(Executable):
         call = meeting(equation, control)
         return lambda key: call(every, key, output)
 
+    def _for_host(self, equation: Equation, own: Array, output: Array) -> BoundCall:
+        self.for_host[equation.number] = np.empty((self._replicas, *own.shape), own.dtype)
+
+        def bring(number: int) -> None:
+            self.for_host[equation.number][number, ...] = own
+
+        self._bring.append(bring)
+        return lambda key: np.copyto(output, self.for_host[equation.number][0, ...])
+
     def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
         if len(values) != len(places):
             super()._fill(places, values)  # which refuses them
@@ -95,11 +110,15 @@ class Replicated(Executable):
             self._whole[var] = np.asarray(checked(var, shape, array.dtype, value))
         super()._fill([place for place, _ in alike], [value for _, value in alike])
 
+    def _part(self, var: Var, number: int) -> Any:
+        """A replica's rows of an input."""
+        rows = var.type.shape[0]
+        return self._whole[var][number * rows : (number + 1) * rows]
+
     def _take_part(self, number: int) -> None:
         """Puts a replica's part of the batch where the program reads it."""
         for var, array in self._parts:
-            rows = var.type.shape[0]
-            part = self._whole[var][number * rows : (number + 1) * rows]
+            part = self._part(var, number)
             if var in self._given:
                 self._given[var] = part
             else:
@@ -115,14 +134,3 @@ def _within(steps: Sequence[EquationSpan | RegionSpan], first: int, last: int) -
         elif first <= step.first and step.last <= last:
             found.append(step)
     return found
-
-
-def executable(
-    block: Block,
-    accumulations: Mapping[int, Accumulation] | None = None,
-    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
-    wrap: Wrap | None = None,
-) -> Executable:
-    """A Block made ready to run: of replicas that meet as all of them, see `Replicated`; else as it is."""
-    kind = Executable if replicas_of(block) == 1 else Replicated
-    return kind(block, accumulations, control, wrap)

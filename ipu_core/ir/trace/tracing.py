@@ -287,6 +287,10 @@ class _Interpreter:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
         compute = partial(_computed, equation, self.wide)
         builder = builder_of(operands)
+        if equation.op == "dropout_mask" and builder is None and self.builder is not None:
+            # of a constant's shape, it is no constant itself: every step of the trace draws it anew
+            atoms, builder = [lift(self.builder, x) for x in operands], self.builder
+            operands = [TracedArray(builder, x) if isinstance(x, Var) else x.value for x in atoms]
         line = nullcontext() if builder is None else builder.of_line(equation.source)
         of = None if equation.of is None else self.numbers.get(equation.of)
         first = None if builder is None else builder.number

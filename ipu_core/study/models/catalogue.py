@@ -54,15 +54,16 @@ def problem(settings: Settings, task: Task) -> Problem:
     return CLASSIFIERS[settings.model](settings, task)
 
 
-def title(settings: Settings, task: Task) -> str:
-    """The data, the model and the training in words."""
+def title(settings: Settings, task: Task, length: str | None = None) -> str:
+    """The data, the model and the training in words; `length` of it if not all its steps."""
+    length = f"{settings.steps} steps" if length is None else length
     schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
     groups = "".join(f", {group}" for group in settings.groups)
     shared = f", {settings.replicas} replicas" if settings.replicas > 1 else ""
     shared += "" if settings.collective is None else f" by {settings.collective}"
     training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}{shared}"
     if isinstance(task, Own):
-        return f"{task.name}, {training}, {settings.steps} steps"
+        return f"{task.name}, {training}, {length}"
     if isinstance(task, Text):
         size = settings.language_model
         sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
@@ -78,4 +79,4 @@ def title(settings: Settings, task: Task) -> str:
         sizes = "-".join(map(str, settings.widths(task)))
     scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""
     model = f"{MODELS[settings.model]} {sizes}{scaled}"
-    return f"{task.name}, {model}, {training}, batch {settings.batch}, {settings.steps} steps"
+    return f"{task.name}, {model}, {training}, batch {settings.batch}, {length}"

@@ -1,9 +1,10 @@
-"""The cuda backend: rounding, arithmetic, functions and sums of CuPy arrays, by the CPU's own headers and NVRTC.
+"""The cuda backend: what CuPy arrays are computed with, on their device, by the CPU's own headers and NVRTC.
 
-Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `reduce_sum`,
-`reduce_max`, `scatter_add`, and `sum` and its kin of CuPy arrays run on their device, on CuPy's current stream, and
-return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first
-needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
+Arrays choose it: `round`, `astype`, `encode`, `decode`, exact arithmetic, `float32_op` and the functions, `sum` and its
+kin, `reduce_sum`, `reduce_max`, `scatter_add`, `matmul`, `conv2d` and its gradients, `to_blocks`, `to_scaled`, `pack`,
+`unpack` and `hadamard` of CuPy arrays run on their device, on CuPy's current stream, and return C-contiguous CuPy
+arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported when it is first needed; a kernel is
+compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
 - `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")`
   work. CuPy (14 or later) stores such arrays and computes with none of them but bfloat16: it raises, where a plain
@@ -23,11 +24,13 @@ needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuP
 
 from typing import Any
 
-from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
-from lowprec.backends.cpu.blocks import largest_magnitude
+from lowprec.backends.cpu import changes, fold_in, magnitudes, random_words, split, underflows
+from lowprec.backends.cuda.blocks import dequantize, largest_magnitude, quantize, scale_and_round, spread_power
 from lowprec.backends.cuda.columns import broadcast, column_sums, joined, new_array, values
-from lowprec.backends.cuda.device import check, output_array
+from lowprec.backends.cuda.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
+from lowprec.backends.cuda.device import check, copied, output_apart, output_array, output_of_any, overlap
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
+from lowprec.backends.cuda.layouts import pack, rotated, unpack
 from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
@@ -41,7 +44,12 @@ __all__ = [
     "check",
     "column_sums",
     "convert",
+    "copied",
+    "correlate",
+    "correlate_gradient",
+    "correlate_windows",
     "decode",
+    "dequantize",
     "elementwise",
     "fold_in",
     "folded",
@@ -51,30 +59,27 @@ __all__ = [
     "magnitudes",
     "maximum",
     "new_array",
+    "output_apart",
     "output_array",
+    "output_of_any",
+    "overlap",
     "pack",
     "product",
+    "quantize",
     "random_words",
     "reduce",
+    "rotated",
+    "scale_and_round",
     "scatter",
     "shaped",
     "split",
+    "spread_power",
     "sum_parts",
     "underflows",
     "unpack",
     "values",
+    "weight_sums",
 ]
-
-
-def left_to_steps(*given: object) -> bool:
-    """False, for "not done here": block formats and tensor scales are made by their steps in NumPy's way.
-
-    The roundings among those steps run on the device.
-    """
-    return False
-
-
-quantize = dequantize = scale_and_round = spread_power = left_to_steps
 
 
 def __getattr__(name: str) -> Any:

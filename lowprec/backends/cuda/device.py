@@ -126,10 +126,38 @@ def output_for(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs: 
     return out
 
 
+def output_of_any(out: Any, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """`output_for` of an input whose memory may be out's: whoever asks sees to it.
+
+    Raises:
+        TypeError, ValueError: as `output_for`, but for shared memory.
+    """
+    return output_for(out, shape, dtype, like[..., None][..., :0])  # nothing shares memory with no elements
+
+
+def output_apart(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *inputs: Any) -> Any:
+    """`output_for` of inputs that are read more than once: where out shares their memory the result is a new array.
+
+    Raises:
+        TypeError, ValueError: as `output_for`, but for shared memory.
+    """
+    if out is not None:
+        output_of_any(out, inputs[0], shape, dtype)
+        if any(overlap(out, x) for x in inputs):
+            out = None
+    return output_for(out, shape, dtype, *inputs)
+
+
+def copied(array: Any) -> Any:
+    """A copy on the array's device, whatever the dtype."""
+    with array.device:
+        return bits(array).copy().view(array.dtype)
+
+
 def overlap(a: Any, b: Any) -> bool:
     """Whether the ranges of memory of two GPU arrays overlap."""
     (start, end), (first, last) = byte_range(a), byte_range(b)
-    return start < last and first < end
+    return max(start, first) < min(end, last)
 
 
 def _same_place(a: Any, b: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from lowprec.backends.cpu.rounding import fits_narrow_lanes
 from lowprec.backends.cuda.device import Defines, bits, cupy, empty, host_copy, kernel, launch, output_for, upload
-from lowprec.backends.cuda.records import PRODUCT, format_record
+from lowprec.backends.cuda.records import PRODUCT, Record, format_record
 from lowprec.backends.cuda.rounding import decode, stored_type
 from lowprec.backends.cuda.sums import finish_parts, mode_number, numbers_on_device, set_numbers, sum_record
 from lowprec.backends.owner import is_cupy
@@ -23,7 +22,7 @@ from lowprec.values.operands import operand_format
 from lowprec.values.outputs import into
 from lowprec.values.sum_rules import SumRules
 
-_LONGEST = 1 << 62
+LONGEST = 1 << 62
 _THREADS, _SIDE = 256, 16  # `threads` and `side` of product.cu
 
 
@@ -91,8 +90,8 @@ def _multiplied(
     place = numbers_on_device(place, vertices)
     sums = sum_record(vertices, _steps(left, vertices), rules, key, place)
     # Where nothing is rounded between them groups mean nothing.
-    group = _LONGEST if rules.step is None else max(1, min(cut.group, _LONGEST))
-    set_numbers(sums, m=m, k=k, n=n, group=group, part=min(cut.part, _LONGEST), parts=parts)
+    group = LONGEST if rules.step is None else max(1, min(cut.group, LONGEST))
+    set_numbers(sums, m=m, k=k, n=n, group=group, part=min(cut.part, LONGEST), parts=parts)
     set_numbers(sums, x=a.data.ptr, x_row=left.strides[-2], x_k=left.strides[-1])
     sums["source"] = format_record(operand_format(a.dtype))[()]
     record = np.zeros((), PRODUCT)
@@ -106,18 +105,35 @@ def _multiplied(
             start = start if a.ndim > 1 else start[..., None, :]
             record["start_step"][: len(vertices)] = _steps(start, vertices)
             set_numbers(record, start=start.data.ptr, start_row=start.strides[-2], start_column=start.strides[-1])
-        chip = cupy().cuda.Device(device.id)
-        # From sm_100 on the compiler spills the registers of large squares that draw random bits.
-        drawn = rules.step is not None and rules.step.mode == "stochastic" and int(chip.compute_capability) >= 100
-        most = 4 if drawn else 8
-        matrices = math.prod(vertices) * parts
-        each, squares = _sums_of_a_thread(m, n, matrices, chip.attributes["MultiProcessorCount"], most)
-        chains = empty((parts, result.size), np.dtype(np.float32))
-        function = kernel("product.cu", "lowprec_product", product_defines(a.dtype, b.dtype, rules, each), device.id)
-        launch(function, squares * _THREADS, device.id, (record, chains))
+        chains = launched(record, a.dtype, b.dtype, rules, device.id)
     target = result if a.ndim > 1 and b.ndim > 1 else result[..., None] if a.ndim > 1 else _row(result, b.ndim)
     finish_parts(sums, chains, sizes, (cut.stages, cut.run), rules, target)
     return result
+
+
+def launched(
+    record: Record, a: np.dtype[Any], b: np.dtype[Any], rules: SumRules, device: int, *, windows: bool = False
+) -> Any:
+    """Starts the chains of a job on a device, which must be current: its parts, float32 (parts, elements).
+
+    Args:
+        record: the job, as `struct ProductJob` of product.cu.
+        a, b: the operands' dtypes.
+        rules: of the sums.
+        device: the device's number.
+        windows: whether the operands lie as the record's windows say.
+    """
+    chip, sums = cupy().cuda.Device(device), record["sums"]
+    m, n, parts, vertices = (int(sums[name]) for name in ("m", "n", "parts", "vertices"))
+    # From sm_100 on the compiler spills the registers of large squares that draw random bits.
+    drawn = rules.step is not None and rules.step.mode == "stochastic" and int(chip.compute_capability) >= 100
+    # Windows ask for more registers than two strides do.
+    most = 4 if drawn or windows else 8
+    each, squares = _sums_of_a_thread(m, n, vertices * parts, chip.attributes["MultiProcessorCount"], most)
+    chains = empty((parts, vertices * m * n), np.dtype(np.float32))
+    defines = product_defines(a, b, rules, each, windows=windows)
+    launch(kernel("product.cu", "lowprec_product", defines, device), squares * _THREADS, device, (record, chains))
+    return chains
 
 
 def _row(result: Any, own: int) -> Any:
@@ -162,7 +178,9 @@ def _sums_of_a_thread(m: int, n: int, matrices: int, processors: int, most: int)
     return each, squares
 
 
-def product_defines(a: np.dtype[Any], b: np.dtype[Any], rules: SumRules, each: int) -> Defines:
+def product_defines(
+    a: np.dtype[Any], b: np.dtype[Any], rules: SumRules, each: int, *, windows: bool = False
+) -> Defines:
     """The combination of product.cu for operands of two dtypes."""
 
     def lane(dtype: np.dtype[Any]) -> str:
@@ -176,4 +194,5 @@ def product_defines(a: np.dtype[Any], b: np.dtype[Any], rules: SumRules, each: i
         ("LP_STEP", mode_number(rules.step)),
         ("LP_STEP_LANE", "u64" if rules.step is not None and not fits_narrow_lanes(rules.step) else "u32"),
         ("LP_SUMS", str(each)),
+        ("LP_WINDOWS", str(int(windows))),
     )

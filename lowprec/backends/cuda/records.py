@@ -47,7 +47,7 @@ OPERANDS = _struct(
 NUMBERING = _struct(("base", "i8"), ("at", "u8"), ("step", "i8", (MOST_VERTEX_AXES,)))
 _VERTEX_STEPS, _SUM_SIZES = ("shape", "x_step", "out_step"), ("m", "k", "n", "x_row", "x_k", "x_column")
 _SUM_CUT, _SUM_PLACE = (
-    ("group", "part", "parts", "run", "vertices"),
+    ("group", "part", "parts", "run", "vertices", "through"),
     ("row", "column", "first_group", "batch", "number"),
 )
 SUM = _struct(
@@ -61,12 +61,19 @@ SUM = _struct(
     *((name, NUMBERING) for name in _SUM_PLACE),
     *((name, "i4") for name in ("axes", "stages", "tag")),
 )
+_PLACES = ("row_step", "term_step", "b_step", "y_row", "y_term", "x_row", "x_term")
+WINDOWS = _struct(
+    *((name, "i8", (2,)) for name in ("row_size", "term_size")),
+    *((name, "i8", (3,)) for name in _PLACES),
+    *((name, "i8") for name in ("y", "x", "high", "wide", "there", "first")),
+)
 PRODUCT = _struct(
     ("sums", SUM),
     ("b_format", FORMAT),
     *((name, "u8") for name in ("b", "start")),
     *((name, "i8", (MOST_VERTEX_AXES,)) for name in ("b_step", "start_step")),
     *((name, "i8") for name in ("b_k", "b_column", "start_row", "start_column")),
+    ("windows", WINDOWS),
 )
 COLUMN = _struct(
     ("rounding", ROUNDING),
@@ -77,6 +84,22 @@ COLUMN = _struct(
     ("data", "u8", (2,)),
     ("number", "f8", (2,)),
     ("format", FORMAT, (2,)),
+)
+BLOCKS = _struct(
+    *((name, ROUNDING) for name in ("rounding", "scale_rounding")),
+    *((name, FORMAT) for name in ("source", "element", "scale")),
+    *((name, "i8") for name in ("lines", "length", "columns", "block", "blocks")),
+    *((name, "u8") for name in ("key", "offset")),
+    *((name, "f8") for name in ("tensor", "limit", "least")),
+    ("carry_from", "u8"),
+    ("integer", "f8"),
+    *((name, "i4") for name in ("emax", "scale_least", "scale_most", "void_blocks")),
+)
+PACK = _struct(*((name, "i8") for name in ("rows", "size", "bytes")), ("bits", "i4"))
+ROTATE = _struct(
+    *((name, "i8") for name in ("pairs", "length", "columns", "half")),
+    ("factor", "f8"),
+    *((name, "i4") for name in ("before", "after")),
 )
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 

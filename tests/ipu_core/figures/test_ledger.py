@@ -274,3 +274,17 @@ def test_public_names() -> None:
     assert figures.ledger is ledger
     assert (figures.Figure, figures.Row, figures.Ledger) == (Figure, Row, Ledger)
     assert figures.__all__ == ["Figure", "Ledger", "Row", "ledger"]
+
+
+def test_rows_that_take_long_are_told_before_they_are_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy = [figure for figure in select("lstm") if figure.heavy]
+    assert [figure.name for figure in heavy] == ["lstm-gc2"]
+    monkeypatch.setitem(MODELS, "workload", lambda **_: 11.2e6)  # type: ignore[arg-type]
+    assert main(["figures", "lstm-gc2", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "making lstm-gc2, which may take minutes (1 of 1)\n"
+    assert [row["name"] for row in json.loads(printed.out)["rows"]] == ["lstm-gc2"]
+    assert main(["figures", "lstm"]) == 0
+    assert capsys.readouterr().err == ""

@@ -98,7 +98,9 @@ def test_loaders_and_data_sets_feed_the_loop() -> None:
     loader = data.DataLoader(rows, 11, shuffle=True)
     model = from_torch(module, next(iter(loader)), F.cross_entropy)
     loop = TrainLoop(model, model.params, next(iter(loader)), optimizer=Sgd(0.2), precision="fp32.32", engine="direct")
-    assert len(loop.run(loader, 100)) == 4
+    with pytest.raises(ValueError, match=r"100 steps take 100 batches, and there are 4: give Epochs"):
+        loop.run(loader, 100)
+    assert len(loop.run(loader, 4)) == 4
     assert len(loop.run(Epochs(loader), 10)) == 10
     losses = loop.run(Samples(rows, 11), 40)
     assert losses[-4:].mean() < losses[:4].mean()

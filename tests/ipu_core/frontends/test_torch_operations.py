@@ -10,6 +10,7 @@ import pytest
 from ipu_core import from_torch
 from ipu_core.frontends.torch.interpret import name_of
 from ipu_core.frontends.torch.operations import OPERATIONS
+from ipu_core.frontends.torch.operations.noise import TABLE as NOISE
 from tests.ipu_core.frontends.torch_peer import by_torch, ours
 
 torch = pytest.importorskip("torch")
@@ -283,8 +284,120 @@ LOSSES = {
 RECURRENT = {kind: lambda v, kind=kind: v.layers[kind](v.a)[0] for kind in ("LSTM", "GRU", "RNN")} | {
     f"{kind}Cell": lambda v, kind=kind: v.layers[f"{kind}Cell"](v.a[0])[0] for kind in ("LSTM", "GRU", "RNN")
 }
-ELSEWHERE = {"dropout", "feature_dropout", "bernoulli"}
+ELSEWHERE = {"dropout", "feature_dropout", "bernoulli", *NOISE}
 """Operations that draw, whose tests are of their own."""
+MORE = {
+    "isfinite isinf nan_to_num logical_xor": lambda v: (
+        v.a.isfinite() * v.a
+        + torch.isinf(v.b * torch.inf) * v.b
+        + torch.where(v.t, v.a, torch.nan).nan_to_num()
+        + torch.where(v.t, v.a, torch.inf).nan_to_num(0.5, 2.0, -2.0)
+        + torch.logical_xor(v.a > 0, v.b > 0) * v.p
+    ),
+    "logaddexp sinh cosh xlogy": lambda v: (
+        torch.logaddexp(v.a, v.b)
+        + torch.logaddexp(v.a, v.a.detach())
+        + torch.logaddexp(v.a, torch.tensor(-torch.inf))
+        + torch.sinh(v.a)
+        + torch.cosh(v.b)
+        + torch.xlogy(v.n.unsqueeze(-1), v.p)
+        + torch.float_power(v.p, 1.5).to(v.a.dtype)
+    ),
+    "logit": lambda v: v.a.sigmoid().logit() + (v.b * 0.5).sigmoid().logit(0.4),
+    "var_mean std_mean aminmax count_nonzero": lambda v: (
+        sum(torch.var_mean(v.a, 1))
+        + sum(torch.std_mean(v.b, dim=(0, 1), correction=0))
+        + sum(torch.var_mean(v.b))
+        + torch.aminmax(v.a, dim=1)[0]
+        + torch.aminmax(v.a)[1]
+        + torch.count_nonzero(v.n, 1).unsqueeze(-1) * v.a[:, 0]
+    ),
+    "median kthvalue quantile": lambda v: (
+        v.a.median()
+        + v.a.median(1)[0]
+        + v.b.median(2, keepdim=True)[0].sum(1)
+        + v.b.kthvalue(2, 1)[0]
+        + torch.quantile(v.a, 0.3, dim=1)
+        + torch.quantile(v.b, 0.5)
+        + v.a.median(1)[1] * v.b[:, 0]
+    ),
+    "cumprod norms": lambda v: (
+        v.p.cumprod(1)
+        + v.a.norm(3, dim=1, keepdim=True)
+        + torch.linalg.vector_norm(v.b, 0, dim=2, keepdim=True) * v.b
+        + torch.linalg.vector_norm(v.a * torch.zeros(4), 2.5, dim=2, keepdim=True)
+    ),
+    "diagonal trace diag_embed": lambda v: (
+        v.m.diagonal()
+        + v.m.diagonal(1).sum()
+        + v.a.diagonal(-1, 1, 2).sum()
+        + v.m.trace()
+        + torch.diag_embed(v.a)[0, 0]
+    ),
+    "vstack dstack column_stack atleast": lambda v: (
+        torch.vstack([v.m[0], v.m[1:3]]).sum(0)
+        + torch.dstack([v.m, v.m * 2])[..., 1].sum(1)
+        + torch.column_stack([v.m[0], v.m])[:, 1]
+        + torch.atleast_3d(v.m)[..., 0].mean(0)
+        + torch.atleast_1d(v.m.sum())
+        + torch.atleast_2d(v.m[1])[0]
+    ),
+    "pixel_unshuffle channel_shuffle rot90": lambda v: (
+        F.pixel_unshuffle(v.i, 3).flatten() * F.channel_shuffle(v.i, 2).flatten()
+        + torch.rot90(v.i, 3, (2, 3)).flatten()
+    ),
+    "meshgrid take_along_dim": lambda v: (
+        sum(x * w for x, w in zip(torch.meshgrid(v.m[0], v.m[1, :3], indexing="xy"), (2.0, v.a[0, :, :]), strict=True))
+        + torch.take_along_dim(v.a, v.b.argsort(1), 1)[0]
+        + torch.take_along_dim(v.a, torch.tensor([[[2]], [[0]]]), 1)[1]
+    ),
+    "tensordot multi_dot addbmm": lambda v: (
+        torch.tensordot(v.a, v.b, ([0, 2], [0, 2])).sum()
+        + torch.linalg.multi_dot([v.m, v.m.T, v.m])
+        + torch.addbmm(v.m, v.a.transpose(1, 2), v.b, beta=0.5, alpha=2)
+    ),
+    "embedding_bag": lambda v: (
+        F.embedding_bag(v.n, v.m, mode="sum")
+        + F.embedding_bag(v.n, v.m * 2)
+        + F.embedding_bag(v.n, v.m, mode="max")
+        + F.embedding_bag(v.n.flatten(), v.m, torch.tensor([0, 4]), mode="sum", per_sample_weights=v.a[0].flatten()[:6])
+        + F.embedding_bag(v.n.flatten(), v.m, torch.tensor([0, 4, 6]), include_last_offset=True)
+    ),
+    "unfold im2col": lambda v: (
+        v.i.unfold(2, 3, 2).mean() + F.unfold(v.i, (2, 3), dilation=(2, 1), padding=(1, 0), stride=2).square()
+    ),
+    "upsample of any size": lambda v: (
+        F.interpolate(v.i, (9, 5), mode="nearest").mean()
+        + F.interpolate(v.i, (9, 5), mode="nearest-exact").square().mean()
+        + F.interpolate(v.i[:, 0], 7, mode="nearest").square().mean()
+        + F.interpolate(v.i[:, 0], 7, mode="nearest-exact").square().mean()
+        + F.interpolate(v.i[:, 0], 9, mode="linear").square().mean()
+        + F.interpolate(v.i, scale_factor=1.7, mode="bilinear").square().mean()
+        + F.interpolate(v.i, (4, 11), mode="bilinear", align_corners=True)
+        + F.interpolate(v.i, (9, 4), mode="bicubic").square().mean()
+        + F.interpolate(v.i, scale_factor=2, mode="bicubic", align_corners=True).square().mean()
+    ),
+    "cdist pairwise_distance": lambda v: (
+        torch.cdist(v.a, v.b)
+        + torch.cdist(v.a, v.a.detach())
+        + torch.cdist(v.a, v.b, p=1)
+        + torch.cdist(v.a, v.b, p=torch.inf)
+        + F.pairwise_distance(v.a, v.b, keepdim=True)
+        + F.pairwise_distance(v.a, v.b, p=3, eps=0.1).unsqueeze(-1)
+    ),
+    "triplet_margin_loss margin_ranking_loss": lambda v: (
+        F.triplet_margin_loss(v.a, v.b, v.p)
+        + F.triplet_margin_loss(v.a, v.b, v.p, margin=3.0, p=1, swap=True, reduction="sum")
+        + F.margin_ranking_loss(v.a, v.b, v.p.detach().sign() - 2 * v.t, margin=0.3)
+    ),
+    "hinge_embedding_loss cosine_embedding_loss poisson_nll_loss": lambda v: (
+        F.hinge_embedding_loss(v.a, 1.0 - 2 * v.t)
+        + F.cosine_embedding_loss(v.a[0], v.b[0], 1.0 - 2 * v.t[0, :, 0], margin=-0.4)
+        + F.poisson_nll_loss(v.a, v.n.unsqueeze(-1))
+        + F.poisson_nll_loss(v.p, v.n.unsqueeze(-1) * 1.0, log_input=False, full=True, reduction="sum")
+    ),
+    "_weight_norm": lambda v: torch._weight_norm(v.m, v.m[:, :1].square(), 0) + torch._weight_norm(v.m, v.m[0, 0], -1),
+}
 OTHER_NAMES = {
     "bits and masks": lambda v: (
         v.a * ((v.a > 0).bitwise_and(v.b > 0))
@@ -308,7 +421,7 @@ OTHER_NAMES = {
     "RNN of tanh": lambda v: v.layers["RNN of tanh"](v.a)[0],
     "cell of relu": lambda v: v.layers["cell of relu"](v.a[0]),
 }
-FAMILIES = ELEMENTS | SHAPES | REDUCTIONS | PRODUCTS | IMAGES | NORMS | LOSSES | RECURRENT | OTHER_NAMES
+FAMILIES = ELEMENTS | SHAPES | REDUCTIONS | PRODUCTS | IMAGES | NORMS | LOSSES | RECURRENT | MORE | OTHER_NAMES
 
 
 def _in_place(v: Any) -> Any:

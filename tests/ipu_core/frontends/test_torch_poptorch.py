@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import lowprec
 from ipu_core import poptorch
 from ipu_core.chip.target import Target
-from ipu_core.errors import FloatingPointException
+from ipu_core.errors import ChangesNothing, FloatingPointException
 from ipu_core.placement.orders import OrderRule, product_order
 from tests.ipu_core.frontends.test_torch_models import Gpt, Net, made
 
@@ -254,8 +255,10 @@ def test_schedulers_go_through_set_optimizer() -> None:
         expected.backward()
         optimizers[1].step()
         assert float(model(x, labels)[1]) == pytest.approx(float(expected), rel=1e-5)
-        for scheduler in schedulers:
-            scheduler.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of schedulers, that no step of the optimizer came before theirs
+            for scheduler in schedulers:
+                scheduler.step()
         model.setOptimizer(optimizers[0])
     optimizers[0].param_groups[0]["momentum"] = 0.5
     with pytest.raises(ValueError, match="learning rates alone"):
@@ -447,20 +450,102 @@ def test_blocks_lie_on_the_one_chip() -> None:
     module, x = Blocks(), torch.randn(4, 3)
     poptorch.removeBlocks(module)
     torch.testing.assert_close(poptorch.inferenceModel(module, direct())(x), module(x).detach())
-    with pytest.raises(NotImplementedError, match="ipu_id=1 is not here: there are no pipelines"):
+    with pytest.raises(NotImplementedError, match=r"within forward is not here: BeginBlock\(layer, ipu_id=\)"):
         poptorch.Block("other", ipu_id=1)
+
+
+class Deep(nn.Module):
+    """Four layers, on the chips that are said."""
+
+    def __init__(self, *chips: int | None) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+        self.head = nn.Linear(6, 3)
+        for number, (layer, chip) in enumerate(zip((*self.layers, self.head), chips, strict=False)):
+            poptorch.BeginBlock(layer, f"block{number}", ipu_id=chip)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x).relu()
+        x = self.head(x)
+        return x, nn.functional.cross_entropy(x, y)
+
+
+def trained_deep(*chips: int | None, strategy: Any = None, **options: Any) -> tuple[Any, list[Any]]:
+    module = Deep(*chips)
+    opts = poptorch.Options(target=options.pop("target", "gc200")).replicationFactor(options.pop("replicas", 1))
+    opts.Training.gradientAccumulation(4)
+    if strategy is not None:
+        opts.setExecutionStrategy(strategy)
+    model = poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), 0.1))
+    x, y = torch.linspace(-1, 1, 16 * 6).reshape(16, 6), torch.arange(16) % 3
+    losses = [model(x, y)[1].mean().item() for _ in range(3)]
+    return model, losses
+
+
+@pytest.mark.parametrize(
+    "chips, strategy, stages, schedule",
+    [
+        ((0, None, 1, None, 2), None, ("*", "layers.2", "head"), "grouped"),
+        ((0, 0, 1, 1, 1), poptorch.ShardedExecution(), ("*", "layers.2"), "sequential"),
+        ((None,) * 5, poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement),
+         ("*", "layers.1", "layers.2", "layers.3", "head"), "grouped"),
+        ((None,) * 5, poptorch.PipelinedExecution(poptorch.Stage("block0", "block1").ipu(0), "block2"),
+         ("*", "layers.2"), "grouped"),
+    ],
+)  # fmt: skip
+def test_blocks_on_other_chips_are_stages(chips: Any, strategy: Any, stages: Any, schedule: str) -> None:
+    one, losses = trained_deep()
+    assert one.loop.execution.stages == 1
+    model, staged = trained_deep(*chips, strategy=strategy)
+    assert staged == losses
+    for name, weight in one.model.state_dict().items():
+        assert torch.equal(weight, model.model.state_dict()[name])
+    assert (model.loop.execution.stages, model.loop.execution.pipeline_schedule) == (stages, schedule)
+    assert model.system_profile.stages == len(stages)
+    assert one.system_profile.chips == 1
+
+
+def test_replicas_of_a_pipeline_and_what_one_cannot_be() -> None:
+    model, _ = trained_deep(0, None, 1, replicas=2, target="pod4")
+    assert model.system_profile.chips == 4
+    with pytest.raises(ValueError, match="head on chip 0 goes back to an earlier chip"):
+        trained_deep(0, None, 1, None, 0)
+    with pytest.raises(ValueError, match=r"layers\.2 on chip 2 leaves out chip 1"):
+        trained_deep(0, None, 2)
+    with pytest.raises(ValueError, match="no layer begins a block 'decoder', of a Stage; there are block0"):
+        trained_deep(0, 1, strategy=poptorch.PipelinedExecution(poptorch.Stage("decoder")))
+    with pytest.raises(ValueError, match="one a chip in order, not on 0"):
+        poptorch.PipelinedExecution("block0", poptorch.Stage("block1").ipu(0))
+    with pytest.raises(TypeError, match="takes an AutoStage, or stages, not 3"):
+        poptorch.PipelinedExecution(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ipu_id must be an integer of at least 0"):
+        poptorch.BeginBlock(nn.Linear(1, 1), ipu_id=-1)
+    module = Deep(0, 1)
+    with pytest.warns(ChangesNothing, match="planned on one chip"):
+        poptorch.inferenceModel(module, direct())(torch.zeros(2, 6), torch.zeros(2, dtype=torch.long))
+    poptorch.removeBlocks(module)
+    assert poptorch.stages.stages_of(module, None) == ()
 
 
 @pytest.mark.parametrize(
     "ask, words",
     [
-        (lambda: poptorch.Stage, r"poptorch\.Stage is not here: there are no pipelines"),
-        (lambda: poptorch.Phase, r"poptorch\.Phase is not here: there are no pipelines"),
-        (lambda: poptorch.for_loop, "no operation here does it"),
-        (lambda: poptorch.Options().setExecutionStrategy, "there are no pipelines"),
+        (lambda: poptorch.Phase, r"poptorch\.Phase is not here: BeginBlock\(layer, ipu_id=\) and"),
+        (lambda: poptorch.for_loop, "recurrent layers are loops on the device"),
+        (lambda: poptorch.ICustomArgParser, "mappings, dataclasses"),
+        (lambda: poptorch.Error, r"errors are Python's"),
+        (lambda: poptorch.Options().Precision.halfFloatCasting, "formats are those of the module"),
+        (lambda: poptorch.Options().Training.setConvolutionDithering, "decides no bit"),
+        (lambda: poptorch.Options().toDict, r"print\(options\) shows them"),
+        (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).setOptimizer, "an inferenceModel trains nothing"),
+        (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).replicaGrouping, "replicas are alike"),
+        (lambda: poptorch.nop, "no operation here does it"),
+        (lambda: poptorch.CommGroupType, "replicas are alike: replicationFactor"),
         (lambda: poptorch.Options().anchorTensor, "TrainLoop"),
         (lambda: poptorch.Options().TensorLocations.numIOTiles, "all tiles compute"),
-        (lambda: poptorch.TensorLocationSettings().useReplicatedTensorSharding, "runs on one chip"),
+        (lambda: poptorch.TensorLocationSettings().useIOTilesToLoad, "all tiles compute"),
         (lambda: poptorch.inferenceModel(nn.Linear(1, 1)).compileAndExport, r"TrainLoop\.save keeps"),
     ],
 )
@@ -482,8 +567,8 @@ def test_refusals() -> None:
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     with pytest.raises(ValueError, match="deviceIterations must be an integer of at least 1"):
         poptorch.Options().deviceIterations(0)
-    with pytest.raises(NotImplementedError, match=r"replicationFactor\(2\) is not here"):
-        poptorch.Options().replicationFactor(2)
+    with pytest.raises(ValueError, match="replicationFactor must be an integer of at least 1"):
+        poptorch.Options().replicationFactor(0)
     with pytest.raises(NotImplementedError, match=r"useIpuModel\(False\)"):
         poptorch.Options().useIpuModel(True).useIpuModel(False)
     with pytest.raises(ValueError, match=r"output_return_period is of OutputMode\.EveryN alone"):

@@ -96,3 +96,22 @@ def test_a_comparison_says_what_was_set_otherwise(tmp_path: Path, capfd: pytest.
         assert f"the highest bar is {most:,} bytes" in picture
         along = page.split(f"<h2>{folder.name}: memory along the program, the fullest tile</h2>")[1].split("</p>")[0]
         assert f"the highest bar is {max(place[2] for place in memory['lifetimes']):,} bytes" in along
+
+
+def test_what_saves_nothing_is_a_line_of_the_profile_with_both_figures(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["mlp", "--layers", "64-16-10", "--replicas", "4", "--optimizer", "adam", "--target", "m2000"]
+    streamed = ["--streamed", "optimizer.*", "--out", str(tmp_path)]
+    peaks = []
+    for more in ([], ["--sharded", "params.*"]):
+        assert main(["profile", *words, *streamed, *more]) == 0
+        printed, err = capfd.readouterr()
+        assert err == ""
+        data = json.loads((tmp_path / "profile.json").read_text())
+        peaks.append(max(data["memory"]["peak"]))
+        assert ("Saves nothing: " in printed) == bool(data["saves_nothing"]) == bool(more)
+    said = f"sharded='params.*' makes the fullest tile fuller: {peaks[1]:,} bytes, {peaks[0]:,} without it"
+    assert f"\nSaves nothing: {said}" in printed
+    assert data["saves_nothing"][0].startswith(said)
+    assert ", batch 64, one step, tiles of gc200" in printed

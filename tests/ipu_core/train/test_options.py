@@ -409,3 +409,17 @@ def test_a_loop_says_what_it_was_made_of() -> None:
     assert other.training == replace(loop.training, precision="fp16.16/stochastic")
     assert other.execution == replace(loop.execution, engine="direct")
     assert other.control.esr
+
+
+def test_a_loop_on_the_direct_engine_says_what_no_account_reads() -> None:
+    def made(**options: Any) -> str:
+        weight, rows = np.ones((4, 4), np.float32), np.ones((2, 4), np.float32)
+        return str(
+            TrainLoop(lambda p, x: nn.mean(x @ p), weight, rows, optimizer=Sgd(0.1), precision="fp32.32", **options)
+        )
+
+    said = "the direct engine has no account, which alone reads streamed, overlap, update_overhead"
+    some: dict[str, Any] = {"update_overhead": 0.1, "streamed": "params", "overlap": True}
+    assert said in made(engine="direct", **some)
+    assert "the direct engine has no account" not in made(engine="tiles", **some)
+    assert "no account" not in made(engine="direct")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -475,3 +476,55 @@ def test_killed_runs_end_in_the_same_bits(deaths: int, tmp_path: Path) -> None:
         assert last < int(begun) < STEPS  # each goes on behind the one before
         last = int(begun)
     assert end == [bits(whole)]
+
+
+class WithScores:
+    """A loss whose state has the scores of the last step for the host."""
+
+    for_host = ("scores",)
+
+    def __call__(self, p: Any, state: Any, batch: Any) -> Any:
+        x, y = batch
+        scores = x @ p["w"]
+        return nn.softmax_cross_entropy(scores, y), {"mean": nn.mean(x, 0), "scores": [scores]}
+
+
+@pytest.mark.parametrize("engine", ["direct", "tiles"])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_the_host_reads_from_every_replica_also_what_a_skipped_step_made(replicas: int, engine: str) -> None:
+    rows = 2 * replicas
+    loop = TrainLoop(
+        WithScores(), {"w": params()["w"]}, batches(rows, 0), optimizer=Sgd(0.1), precision="fp16.16/nearest",
+        loss_scale=1024.0, engine=engine, replicas=replicas,
+        model_state={"mean": np.zeros(WIDTH, np.float32), "scores": [np.zeros((2, 8), np.float32)]},
+    )  # fmt: skip
+    loops = [loop, pickle.loads(pickle.dumps(loop))]
+    for step, factor in enumerate((1.0, 1e4, 1.0)):
+        x, y = batches(rows, step)
+        batch, weights = (np.float32(factor) * x, y), loop.params["w"]
+        for each in loops:
+            each.train(batch)
+        (scores,) = loop.for_host or ()
+        assert scores.shape == (replicas, 2, 8)
+        expected = (batch[0] @ weights.astype(np.float32)).reshape(scores.shape)
+        np.testing.assert_allclose(scores, expected, rtol=0.01, atol=0.01 * factor)
+        lp.testing.assert_same_bits(scores, (loops[1].for_host or [])[0])
+    assert [each.step for each in loop.skipped] == [1]
+    np.testing.assert_allclose(loop.model_state["scores"][0], scores[0], rtol=1e-3)
+    np.testing.assert_allclose(loop.model_state["mean"], batch[0][:2].mean(0), rtol=0.01, atol=1e-3)
+
+
+def test_whoever_runs_the_step_the_host_reads_in_one_place() -> None:
+    def loop() -> TrainLoop:
+        return TrainLoop(
+            WithScores(), {"w": params()["w"]}, batches(4, 0), optimizer=Sgd(0.1), precision="fp32.32",
+            engine="direct", replicas=2,
+            model_state={"mean": np.zeros(WIDTH, np.float32), "scores": [np.zeros((2, 8), np.float32)]},
+        )  # fmt: skip
+
+    plain, slow = loop(), loop()
+    plain.run(lambda step: batches(4, step), 2)
+    slow.train(batches(4, 0))
+    with lp.testing.backend("reference"):  # another executable, of the same state, which knows no pipelines
+        slow.train(batches(4, 1))
+    lp.testing.assert_same_bits((plain.for_host or [])[0], (slow.for_host or [])[0])

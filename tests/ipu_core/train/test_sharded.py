@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import lowprec as lp
 from ipu_core import Adam, Lamb, Optimizer, Sgd, Target, TrainLoop, nn, plan, trace
+from ipu_core.errors import NothingSaved
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.bodies import flat
 from ipu_core.ir.passes.sharded import sharded
@@ -17,6 +19,7 @@ from ipu_core.ir.regions import Branch
 from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import _Walk
 from ipu_core.ir.run.kernels import given_order
+from ipu_core.train.fullest import fullest
 from lowprec import Collective, Key
 from tests.ipu_core.train.test_replicas import MEET, _met, batches, loss, params
 
@@ -180,9 +183,31 @@ def test_memory_falls_and_no_bit_changes() -> None:
     assert whole.train(batches(rows, 0)) == shards.train(batches(rows, 0))
     lp.testing.assert_same_bits(whole.params["w"], shards.params["w"])
     assert "in shards optimizer.*" in str(shards.execution)
+    for name in ("w", "state.optimizer.first_moment.w"):  # called the same with any setting
+        sizes = [int(each.profile.memory.tiles_of(name).sum()) for each in (whole, shards)]
+        assert sizes[1] == (sizes[0] if name == "w" else sizes[0] // 16)
     assert whole.training.digest() == shards.training.digest()
 
 
+@pytest.mark.parametrize("names", ["params.*", "optimizer.*"])
+def test_shards_that_cost_more_than_they_free_are_said_with_both_figures(names: str) -> None:
+    kept: dict[str, Any] = dict(
+        optimizer=Adam(0.01), precision="fp32.32", replicas=4, target="m2000", streamed="optimizer.*"
+    )
+    whole = TrainLoop(loss, params(), batches(16, 0), **kept)
+    with pytest.warns(NothingSaved) as said:
+        shards = TrainLoop(loss, params(), batches(16, 0), sharded=names, **kept)
+    assert whole.profile is not None
+    assert shards.profile is not None
+    own, without = shards.profile.memory.peak_bytes, whole.profile.memory.peak_bytes
+    assert own > without
+    assert [str(each.message) for each in said] == [
+        f"sharded='{names}' makes the fullest tile fuller: {own:,} bytes, {without:,} without it; what is gathered is "
+        "whole where it is used"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_what_is_kept_in_shards_and_streamed_is_a_share() -> None:
     kept: dict[str, Any] = dict(
         optimizer=Adam(0.01), precision="fp32.32", replicas=4, target="m2000", streamed="optimizer.*"
@@ -200,6 +225,12 @@ def test_refusals() -> None:
         TrainLoop(loss, params(), batches(16, 0), sharded="params.*", **{**kept, "replicas": 1})
     with pytest.raises(ValueError, match="no part of the state that can be in shards is called 'moments'"):
         TrainLoop(loss, params(), batches(16, 0), sharded="moments", **kept)
+    plain = {**kept, "optimizer": Sgd(0.1)}
+    for engine in ("direct", "tiles"):
+        with pytest.raises(
+            ValueError, match=r"sharded='optimizer.\*': this optimizer keeps no state that .*; 'params.\*' ar"
+        ):
+            TrainLoop(loss, params(), batches(16, 0), sharded="optimizer.*", engine=engine, **plain)
     with pytest.raises(TypeError, match="sharded must be names"):
         TrainLoop(loss, params(), batches(16, 0), sharded=[3], **kept)
 
@@ -218,3 +249,15 @@ def test_an_update_that_needs_more_than_its_elements_is_refused() -> None:
         ValueError, match=r"the update of [vw] is more than one of its elements each: .* needs all of it"
     ):
         TrainLoop(loss, params(), batches(16, 0), sharded="optimizer.*", **kept)
+
+
+def test_what_a_setting_saves_is_measured_with_the_shards() -> None:
+    loop = TrainLoop(
+        loss, params(), batches(16, 0), optimizer=Adam(0.01), precision="fp16.16/stochastic", replicas=4,
+        target="m2000", sharded="optimizer.*",
+    )  # fmt: skip
+    assert loop.profile is not None
+    own, whole = loop.profile.memory.peak_bytes, dataclasses.replace(loop.execution, sharded=())
+    planned = loop._stepper.prepared.planned
+    assert fullest(planned, loop.execution) == own
+    assert fullest(planned, whole) != own

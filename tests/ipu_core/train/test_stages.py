@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core import Adam, Lamb, Optimizer, OutOfTileMemory, Sgd, System, Target, TrainLoop, UnsupportedByTarget, nn
+from ipu_core.chip.collectives import all_reduce
 from ipu_core.ir.block import Array, Equation, Var
 from ipu_core.ir.bodies import equations_of, flat
 from ipu_core.ir.passes.guard import GUARD
@@ -22,6 +23,7 @@ from ipu_core.ir.run.declared import declared
 from ipu_core.ir.run.evaluate import _Walk
 from ipu_core.ir.run.kernels import given_order
 from ipu_core.system.schedule import SCHEDULES, Schedule
+from ipu_core.train.pipeline import PipelineBill
 from lowprec import Key
 
 WIDTH, ROWS = 6, 4
@@ -274,6 +276,9 @@ def test_every_equation_is_on_one_chip_or_made_where_it_is_read() -> None:
     names = [name for name in paths(loop.block.arguments[0]) if name.startswith("params.")]
     assert sorted(name for one in kept for name in one) == sorted(names)
     assert "params.embedding" in kept[0]
+    for stage in stages:
+        state = dict(zip(stage.block.inputs, stage.block.outputs, strict=False))
+        assert all(state[var] is var for var in stage.once if var in state and var in loop.block.inputs)
 
 
 def test_what_passes_the_links() -> None:
@@ -294,6 +299,44 @@ def test_what_passes_the_links() -> None:
     assert once_up == 2 * table + 2 * WIDTH * WIDTH  # the embedding and the first layer
     assert once_down == 0
     assert down - up >= 2 * (table + WIDTH * WIDTH) - up
+
+
+def test_bytes_of_a_stash() -> None:
+    """Of two layers the first keeps, for two micro-batches, what it multiplies and the mask of its kink, in half."""
+
+    def two(p: Any, b: Any) -> Any:
+        return nn.mean(nn.relu(nn.relu(b["x"] @ p["a"]) @ p["b"]))
+
+    options: dict[str, Any] = {"optimizer": Sgd(0.1), "precision": "fp16.16/nearest", "micro_batches": 4}
+    weights, batch = {"a": array(6, 8), "b": array(8, 4)}, {"x": array(12, 6)}
+    loop = TrainLoop(two, weights, batch, stages=("a", "b"), target=Target(tiles=8), **options)
+    made = loop._stepper.runner.bill
+    assert isinstance(made, PipelineBill)
+    assert [stage.stashed for stage in made.stages] == [2 * 2 * (3 * 6 + 3 * 8), 0]
+
+
+def test_links_are_billed_with_the_passes() -> None:
+    """What goes up with the forward pass, what comes down with the backward one; each of three chips by its busier
+    side."""
+    fast, slow = Target(tiles=8, link_bandwidth=1e12), Target(tiles=8, link_bandwidth=4e10)
+    names = ("embedding", "layers.1", "layers.3")
+    schedules = []
+    for target in (fast, slow):
+        loop = loop_of(tied, stages=names, target=target)
+        whole, made = loop.system_profile, loop._stepper.runner.bill
+        assert whole is not None
+        assert isinstance(made, PipelineBill)
+        schedules.append(whole.schedule)
+        passed = link_bytes(made.stages)
+        assert whole.link_bytes == max(max(both) for both in passed)
+    (up, down), (later_up, later_down) = passed
+    assert up < down
+    for a, b, first, second in zip(
+        *((one.forward, one.backward) for one in schedules), (up, down), (later_up, later_down), strict=True
+    ):
+        busier = (first, max(first, second), second)
+        more = [slow.seconds(slow.transfer_cycles(n, 4e10) - fast.transfer_cycles(n, 1e12)) for n in busier]
+        np.testing.assert_allclose(np.subtract(b, a), more, rtol=1e-9)
 
 
 def test_memory_of_stashes_by_schedule() -> None:
@@ -349,6 +392,7 @@ def test_replicas_of_a_pipeline() -> None:
     assert three is not None
     assert (one.chips, two.chips, two.stages) == (2, 4, 2)
     assert one.collective.size == sum(leaf.size for leaf in plain._stepper.runner.read()[-14:]) * 2
+    assert two.collective == all_reduce(two.system, two.collective.size, 2, stride=2, algorithm="ring")
     assert one.collective.size / 2 <= two.collective.size < one.collective.size
     assert max(p.memory.peak_bytes for p in three.profiles) < max(p.memory.peak_bytes for p in two.profiles)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import TrainLoop, Unvalidated, __main__, nn, workloads
+from ipu_core import Target, TrainLoop, Unvalidated, __main__, nn, workloads
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.block import Type
 from ipu_core.ir.precision.precision import Precision
@@ -178,6 +179,16 @@ def test_accounts_beside_what_was_measured(name: str, stage: int | None, least: 
     assert sum(part for _, part in energy.parts) == energy.picojoules
     if name == "bert-large":  # MLPerf's 144 sequences a second and chip at 312.5 W are 2.17 J
         assert made.joules_per_sample[0] == pytest.approx(2.17, rel=0.1)
+
+
+def test_a_chip_with_other_figures_stands_beside_no_measurement() -> None:
+    made = workloads.account(workloads.lstm_deepbench())
+    assert made.measured is not None
+    for figures, stands in ({"clock": 1e9}, False), ({"tiles": 1000}, False), ({"power": 50.0, "adder": "dot4"}, True):
+        other = dataclasses.replace(made, target=Target(made.target.name, **figures))
+        assert (other.measured is not None) == (other.ratio is not None) == stands
+    assert Target("gc2", tiles=1000, clock=1e9).words == "gc2 with tiles 1000, clock 1000000000.0"
+    assert (Target("bow").words, Target("bow", tiles=1472).changes) == ("bow", {})
 
 
 def test_a_power_that_nobody_measured_is_said() -> None:

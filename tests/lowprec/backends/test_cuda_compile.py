@@ -103,8 +103,8 @@ def test_every_kernel_file_compiles_as_it_is(path: Path, architecture: str) -> N
     compiled(tree_source(path.name), architecture, fused=path.name in FUSING, stack=path.name in STACKED)
 
 
-FUSING = ("elementwise.cu", "product.cu")
-STACKED = ("elementwise.cu", "product.cu", "sums.cu")
+FUSING = ("blocks.cu", "elementwise.cu", "product.cu")
+STACKED = ("blocks.cu", "elementwise.cu", "product.cu", "sums.cu")
 ROUNDED = (("LP_LANE", "u32"), ("LP_TO", "Codes<u16>"), ("LP_VALUES", "0"))
 STORED = (("LP_A", "Numbers<float>"), ("LP_B", "Codes<u8>"), ("LP_C", "Codes<u16>"))
 
@@ -136,12 +136,12 @@ def test_sums_compile(mode: str) -> None:
         compiled(tree_source("sums.cu"), "sm_90", (("LP_FINISH", finish), *terms, *step, *last), stack=True)
 
 
-@pytest.mark.parametrize("each", ["4", "8"])
+@pytest.mark.parametrize("each, windows", [("4", "0"), ("8", "0"), ("4", "1")])
 @pytest.mark.parametrize("mode", ["-1", "0", "6"])
-def test_products_compile(mode: str, each: str) -> None:
+def test_products_compile(mode: str, each: str, windows: str) -> None:
     for kind, lane in (("Numbers<float>", "u32"), ("Codes<u8>", "u32")):
         operands = (("LP_A", kind), ("LP_A_READ", lane), ("LP_B", kind), ("LP_B_READ", lane))
-        step = (("LP_STEP", mode), ("LP_STEP_LANE", "u32"), ("LP_SUMS", each))
+        step = (("LP_STEP", mode), ("LP_STEP_LANE", "u32"), ("LP_SUMS", each), ("LP_WINDOWS", windows))
         ptx = compiled(tree_source("product.cu"), "sm_90", (*operands, *step), fused=True, stack=True)
         # Four k of a whole panel stand side by side, and one of the others.
         assert len(re.findall(r"fma\.rn\.f32", ptx)) >= 5 * int(each) ** 2
@@ -153,6 +153,24 @@ def test_ordered_sums_compile(kind: str) -> None:
         for factor in ("Number", "Codes<u8>"):
             job = (("LP_KIND", f"{kind}_sum"), ("LP_A", "Codes<u16>"), ("LP_B", factor), ("LP_MODE", mode))
             compiled(tree_source("columns.cu"), "sm_90", (*job, ("LP_TO", "float")), fused=mode == "-1")
+
+
+@pytest.mark.parametrize("scale", ["powers", "reals", "given"])
+def test_blocks_compile(scale: str) -> None:
+    for mode in ("0", "6"):
+        made = (("LP_FROM", "Numbers<double>"), ("LP_TO", "Codes<u8>"), ("LP_MODE", mode), ("LP_SCALE_MODE", "up"))
+        both = (("LP_SPREAD", "0"), ("LP_SCALE", scale), ("LP_SCALES", "Codes<u8>"))
+        # Quotients are made exact by one fused operation: the rest.
+        assert FUSED.search(compiled(tree_source("blocks.cu"), "sm_90", (*both, *made), fused=True, stack=True))
+    for to in ("float", "double"):
+        spread = (("LP_SPREAD", "1"), ("LP_FROM", "Codes<u8>"), ("LP_TO", f"Numbers<{to}>"))
+        compiled(tree_source("blocks.cu"), "sm_90", (*spread, ("LP_SCALE", scale), *both[2:], *made[2:]))
+
+
+@pytest.mark.parametrize("real", ["float", "double"])
+@pytest.mark.parametrize("name", ["pack", "unpack", "rotate"])
+def test_layouts_compile(name: str, real: str) -> None:
+    compiled(tree_source("layouts.cu"), "sm_90", (("LP_KERNEL", name), ("LP_REAL", real)))
 
 
 @pytest.mark.parametrize("architecture", MOSTLY_ONE)

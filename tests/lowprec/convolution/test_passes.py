@@ -234,7 +234,7 @@ def test_one_position_is_a_product(rounding: str) -> None:
     lp.testing.assert_same_bits(strided[:, 0, 0], lp.matmul(x[:, 0, 0], w[0, 0], **options))
 
 
-def test_an_image_alone_equals_that_of_the_whole(host_backend: str) -> None:
+def test_an_image_alone_equals_that_of_the_whole(backend: str) -> None:
     x, w = normal(3, 4, 4, 6), normal(3, 3, 6, 5, seed=1)
     options: dict[str, Any] = dict(padding=1, accumulate="float16", rounding="stochastic", key=9)
     whole = lp.conv2d(x, w, **options)
@@ -322,7 +322,7 @@ def test_same_padding(size: int, stride: int) -> None:
     lp.testing.assert_same_bits(got, lp.conv2d(x, w, stride=stride, padding=pads))
 
 
-def test_padding_and_special_values(host_backend: str) -> None:
+def test_padding_and_special_values(backend: str) -> None:
     x, w = np.ones((1, 2, 2, 1), np.float16), np.ones((3, 3, 1, 1), np.float16)
     w[0, 0] = np.inf
     got = lp.conv2d(x, w, padding=1)[0, :, :, 0]
@@ -335,7 +335,7 @@ def test_padding_and_special_values(host_backend: str) -> None:
     assert lp.conv2d(x2, w, accumulate="float16", overflow="saturate")[0, 0, 0, 0] == 65504
 
 
-def test_no_channels_and_no_images(host_backend: str) -> None:
+def test_no_channels_and_no_images(backend: str) -> None:
     got = lp.conv2d(np.ones((2, 3, 3, 0), np.float16), np.ones((2, 2, 0, 3), np.float16), accumulate="float16")
     assert got.shape == (2, 2, 2, 3)
     assert got.dtype == np.float16
@@ -350,7 +350,7 @@ def test_no_channels_and_no_images(host_backend: str) -> None:
     assert skipped[0, :, :, 0].tolist() == [[3, 0, 3, 0], [0, 0, 0, 0]] * 2
 
 
-def test_powers_of_two_as_operands(host_backend: str) -> None:
+def test_powers_of_two_as_operands(backend: str) -> None:
     scales = np.array([0.5, 1, 2, 4], ml_dtypes.float8_e8m0fnu).reshape(1, 2, 2, 1)
     got = lp.conv2d(scales, np.ones((2, 2, 1, 1), np.float16), padding=1)
     assert got[0, :, :, 0].tolist() == [[0.5, 1.5, 1], [2.5, 7.5, 5], [2, 6, 4]]
@@ -399,7 +399,7 @@ def test_parts_of_sums_are_the_chains_of_the_whole(how: Sum, host_backend: str) 
 
 
 @pytest.mark.parametrize("key", [None, 9])
-def test_parts_of_weight_gradients_are_the_chains_of_the_whole(key: int | None, host_backend: str) -> None:
+def test_parts_of_weight_gradients_are_the_chains_of_the_whole(key: int | None, backend: str) -> None:
     """Blocks of kernel positions and channels, over all positions at once."""
     x, _, g, options = case(1)
     rounding = "nearest_even" if key is None else "stochastic"

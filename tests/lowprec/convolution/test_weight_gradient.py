@@ -84,7 +84,7 @@ def test_spans_begin_and_end_anywhere(
     lp.testing.assert_same_bits(out.reshape(12, 4), row)
 
 
-def test_rows_with_gaps_keep_their_random_bits(host_backend: str) -> None:
+def test_rows_with_gaps_keep_their_random_bits(backend: str) -> None:
     """A block of kernel positions and channels whose rows in the whole gradient do not follow each other."""
     rng = np.random.default_rng(2)
     x, g = rng.normal(size=(1, 6, 6, 1, 5)).astype(np.float16), rng.normal(size=(1, 4, 4, 1, 3)).astype(np.float16)

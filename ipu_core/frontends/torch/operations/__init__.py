@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_core.frontends.torch.operations import (
+    distances,
     elementwise,
     images,
     losses,
+    noise,
     norms,
     products,
+    rearranged,
     recurrent,
     reductions,
+    resizing,
     scatters,
     shapes,
 )
@@ -22,9 +26,10 @@ from ipu_core.frontends.torch.operations.norms import WRITES
 from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
 
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "elements": elementwise.TABLE, "shapes": shapes.TABLE, "reductions": reductions.TABLE,
-    "products": products.TABLE, "images": images.TABLE, "norms": norms.TABLE, "losses": losses.TABLE,
-    "recurrent": recurrent.TABLE, "scatters": scatters.TABLE,
+    "elements": elementwise.TABLE, "shapes": {**shapes.TABLE, **rearranged.TABLE}, "reductions": reductions.TABLE,
+    "products": products.TABLE, "images": {**images.TABLE, **resizing.TABLE}, "norms": norms.TABLE,
+    "losses": {**losses.TABLE, **distances.TABLE},
+    "recurrent": recurrent.TABLE, "noise": noise.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: function for table in FAMILIES.values() for name, function in table.items()
@@ -39,8 +44,13 @@ PARTLY: Mapping[str, str] = {
     "`conv`, `conv_transpose`": "volumes (3d)",
     "`instance_norm`": "running statistics",
     "`embedding`": "`scale_grad_by_freq`, `max_norm`",
+    "`embedding_bag`": "`scale_grad_by_freq`, `max_norm`, `padding_idx`; bags that begin where the batch says",
+    "`quantile`": "`interpolation`, several shares",
+    "`diag_embed`": "another diagonal than that of the last two axes",
+    "`upsample`": "volumes (3d), `antialias`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
     "`bernoulli`": "a probability for each element",
+    "`normal`": "tensors of means and deviations",
     "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",
 }
 """What a supported operation does not do."""

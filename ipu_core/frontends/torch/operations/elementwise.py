@@ -221,6 +221,53 @@ def interpolated(call: NodeCall, a: Value, b: Value, weight: Value) -> Value:
     return combined("add", a, combined("multiply", weight, combined("subtract", b, a)))
 
 
+def finite(call: NodeCall, x: Value) -> Value:
+    # infinity less itself is NaN, which equals nothing
+    return combined("equal", combined("subtract", x, x), 0.0)
+
+
+def infinite(call: NodeCall, x: Value) -> Value:
+    return combined("subtract", combined("equal", x, x), finite(call, x))
+
+
+def numbered(
+    call: NodeCall, x: Value, nan: float | None = None, high: float | None = None, low: float | None = None
+) -> Value:
+    """x with numbers in the place of NaN (0 if nothing is said) and of infinities (float32's largest)."""
+    largest = float(np.finfo(np.float32).max)
+    high, low = largest if high is None else high, -largest if low is None else low
+    bounded = where(combined("equal", x, math.inf), high, where(combined("equal", x, -math.inf), low, x))
+    return where(combined("equal", x, x), bounded, nan or 0.0)
+
+
+def log_of_sum(call: NodeCall, a: Value, b: Value) -> Value:
+    """log(e^a + e^b), also of infinities."""
+    same = combined("equal", a, b)
+    apart = combined("subtract", combined("minimum", a, b), combined("maximum", a, b))
+    # an infinity less itself would be NaN
+    return combined("add", combined("maximum", a, b), log_of_1_and_exp(where(same, 0.0, apart)))
+
+
+def hyperbolic(call: NodeCall, x: Value) -> Value:
+    """The sine: by e^x - 1, in which nothing cancels near 0."""
+    grown = expm1(x)
+    return combined("multiply", combined("add", grown, combined("divide", grown, combined("add", grown, 1.0))), 0.5)
+
+
+def hyperbolic_cosine(call: NodeCall, x: Value) -> Value:
+    return combined("multiply", combined("add", apply("exp", x), apply("exp", combined("negative", x))), 0.5)
+
+
+def times_log(call: NodeCall, x: Value, y: Value) -> Value:
+    """x log y, 0 where x is 0."""
+    zero = combined("equal", x, 0.0)
+    return where(zero, 0.0, combined("multiply", x, apply("log", where(zero, 1.0, y))))
+
+
+def one_of_two(call: NodeCall, a: Value, b: Value) -> Value:
+    return negated(combined("equal", *(combined("equal", x, 0.0) for x in (a, b))))
+
+
 def both(call: NodeCall, a: Value, b: Value) -> Value:
     if call.kind() != "bool":
         raise NotImplementedError("bits of integers")
@@ -266,6 +313,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "logical_or": lambda call, a, b: combined("maximum", *(negated(combined("equal", x, 0.0)) for x in (a, b))),
     "logical_not": lambda call, x: combined("equal", x, 0.0),
     "bitwise_and": both, "bitwise_or": either, "bitwise_not": opposite, "__and__": both, "__or__": either,
+    "logical_xor": one_of_two, "isfinite": finite, "isinf": infinite, "nan_to_num": numbered,
+    "logaddexp": log_of_sum, "sinh": hyperbolic, "cosh": hyperbolic_cosine, "xlogy": times_log, "float_power": raised,
     "isnan": lambda call, x: negated(combined("equal", x, x)),
     "where.self": selected, "where.ScalarOther": selected, "where.ScalarSelf": selected, "where.Scalar": selected,
     "masked_fill": filled, "fill": full, "zero": lambda call, x: full(call, x, 0.0),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
-from ipu_core.frontends.torch.operations.shapes import repeated_along
 from ipu_core.ir.trace.values import (
     Value,
     apply,
@@ -227,16 +226,6 @@ def adaptive_max(call: NodeCall, x: Value, size: Any) -> list[Value | None]:
     return [x, None]
 
 
-def resized(call: NodeCall, x: Value, *_: Any) -> Value:
-    """The nearest element, in a whole number of repetitions."""
-    for place in range(2, len(shape_of(x))):
-        times, rest = divmod(call.shape[place], shape_of(x)[place])
-        if rest:
-            raise NotImplementedError("sizes that are no multiples")
-        x = repeated_along(x, place, times)
-    return x
-
-
 max_pool_of = pooled(max_pool)
 TABLE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("conv1d", "conv2d"), convolution),
@@ -245,5 +234,4 @@ TABLE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), pooled(avg_pool)),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), adaptive_mean),
     **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), adaptive_max),
-    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d"), resized),
 }  # fmt: skip

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
+from ipu_core.frontends.torch.operations.elementwise import root
 from ipu_core.frontends.torch.operations.reductions import variance
-from ipu_core.ir.trace.values import Value, apply, mean, reshape, scope, shape_of
+from ipu_core.ir.trace.values import Value, apply, mean, reduce_sum, reshape, scope, shape_of
 from ipu_core.nn.operations import narrow, widen
 
 
@@ -101,9 +102,19 @@ def instance_norm(
     return group_norm(call, x, shape_of(x)[1], weight, bias, eps)
 
 
+def weight_norm(call: NodeCall, v: Value, g: Value, dim: int = 0) -> Value:
+    """v with the lengths g along one axis (dim), or as one vector (-1)."""
+    over = tuple(i for i in range(len(shape_of(v))) if dim < 0 or i != dim)
+    with scope(v, family="norm"):
+        wide = widen(v)
+        length = root(reduce_sum(apply("square", wide), over, True))
+        result = combined("multiply", wide, combined("divide", g, length))
+    return narrow(result, v)
+
+
 TABLE: dict[str, Callable[..., Any]] = {
     "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "batch_norm": batch_norm,
-    "instance_norm": instance_norm,
+    "instance_norm": instance_norm, "_weight_norm": weight_norm,
 }  # fmt: skip
 
 WRITES = {"batch_norm": (3, 4)}

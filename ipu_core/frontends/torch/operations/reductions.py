@@ -17,6 +17,7 @@ from ipu_core.ir.trace.values import (
     Value,
     apply,
     broadcast,
+    concatenate,
     matmul,
     mean,
     reduce_max,
@@ -24,6 +25,7 @@ from ipu_core.ir.trace.values import (
     reshape,
     shape_of,
     transpose,
+    where,
 )
 from ipu_core.nn import log_softmax, log_sum_exp, softmax, stop_gradient
 
@@ -111,16 +113,30 @@ def corrected(call: NodeCall, x: Value, *arguments: Any) -> Value:
 
 
 def normed(call: NodeCall, x: Value, *arguments: Any) -> Value:
-    """The norm of a vector: of order 1, 2 or infinity. The gradient of a vector of zeros is 0."""
+    """The norm of a vector. The gradient of a vector of zeros is 0."""
     order, dim, keepdim = (*arguments, None, None, False)[:3] if arguments else (2, None, False)
-    order, over, keepdim = 2 if order is None else order, axes(x, dim), bool(keepdim)
+    return norm_along(x, 2 if order is None else order, axes(x, dim), keepdim=bool(keepdim))
+
+
+def norm_along(x: Value, order: float, over: tuple[int, ...], *, keepdim: bool) -> Value:
+    """The norm along some axes: of order 0, 1, 2, infinity or another above 1."""
     if order == 2:
         return root(reduce_sum(apply("square", x), over, keepdim))
+    if order == 0:
+        return reduce_sum(truth(x), over, keepdim)
+    size = apply("absolute", x)
     if order == 1:
-        return reduce_sum(apply("absolute", x), over, keepdim)
+        return reduce_sum(size, over, keepdim)
     if order == math.inf:
-        return reduce_max(apply("absolute", x), over, keepdim)
-    raise NotImplementedError(f"a norm of order {order}")
+        return reduce_max(size, over, keepdim)
+    if not 1 < order < math.inf:
+        raise NotImplementedError(f"a norm of order {order}")
+    # powers by logarithms, which 0 has none of; a vector of zeros has the gradient 0
+    zero = combined("equal", size, 0.0)
+    powers = where(zero, 0.0, apply("exp", combined("multiply", apply("log", where(zero, 1.0, size)), order)))
+    total = reduce_sum(powers, over, keepdim)
+    none = combined("equal", total, 0.0)
+    return where(none, 0.0, apply("exp", combined("multiply", apply("log", where(none, 1.0, total)), 1 / order)))
 
 
 def log_sums(call: NodeCall, x: Value, dim: Any, keepdim: bool = False) -> Value:
@@ -176,6 +192,76 @@ def cosine(call: NodeCall, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) 
     return reduce_sum(combined("multiply", *units), over)
 
 
+def running_product(call: NodeCall, x: Value, dim: int, *_: Any) -> Value:
+    """The cumulative product along an axis, one element after another."""
+    place = axis(x, dim)
+    if not shape_of(x):
+        return x
+    found: list[Value] = []
+    for i in range(shape_of(x)[place]):
+        one = x[(slice(None),) * place + (slice(i, i + 1),)]
+        found.append(combined("multiply", found[-1], one) if found else one)
+    return found[0] if len(found) == 1 else concatenate(found, place)
+
+
+def with_mean(function: Callable[..., Value]) -> Callable[..., list[Value]]:
+    """A variance or deviation, and the mean beside it."""
+
+    def both(call: NodeCall, x: Value, *arguments: Any) -> list[Value]:
+        dim, keepdim = (None, False) if len(arguments) == 1 else (arguments[0], bool(arguments[2]))
+        return [function(call, x, *arguments), mean(x, axes(x, dim), keepdim)]
+
+    return both
+
+
+def counted(call: NodeCall, x: Value, dim: Any = None) -> Value:
+    return reduce_sum(truth(x), axes(x, dim))
+
+
+def with_nan(x: Value, place: int, found: Value) -> Value:
+    """What was found along an axis; NaN where that holds one."""
+    any_nan = reduce_max(combined("subtract", 1.0, combined("equal", x, x)), (place,), True)
+    return where(any_nan, math.nan, found)
+
+
+def ranked(call: NodeCall, x: Value, rank: int, dim: int, keepdim: bool, *, nan: bool) -> list[Value]:
+    """The element of a rank along an axis, the smallest first, and its place."""
+    values, places = ordered(call, x, dim)
+    place = axis(x, dim)
+    key = (slice(None),) * place + (slice(rank, rank + 1),)
+    found, where_it_is = values[key], places[key]
+    found = with_nan(numbers(x), place, found) if nan else found
+    shape = shape_of(found) if keepdim else [n for i, n in enumerate(shape_of(found)) if i != place]
+    return [reshape(one, shape) for one in (found, where_it_is)]
+
+
+def median(call: NodeCall, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of the middle elements; along an axis with its place. NaN where there is one."""
+    if dim is None:
+        flat = reshape(x, -1)
+        return reshape(ranked(call, flat, (shape_of(flat)[0] - 1) // 2, 0, False, nan=True)[0], ())
+    return ranked(call, x, (shape_of(x)[axis(x, dim)] - 1) // 2, dim, keepdim, nan=True)
+
+
+def rank_of(call: NodeCall, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    return ranked(call, x, k - 1, dim, keepdim, nan=False)
+
+
+def quantile(
+    call: NodeCall, x: Value, share: Any, dim: int | None = None, keepdim: bool = False, between: str = "linear"
+) -> Value:
+    """The element at a share of the way along the order; between two of them by a straight line."""
+    if between != "linear" or not isinstance(share, float | int | np.ndarray) or np.ndim(share):
+        raise NotImplementedError("interpolation=, or several shares")
+    x, dim = (reshape(x, -1), 0) if dim is None else (x, dim)
+    place, at = axis(x, dim), float(share) * (shape_of(x)[axis(x, dim)] - 1)
+    low = math.floor(at)
+    values = ordered(call, x, place)[0]
+    one, two = (values[(slice(None),) * place + (slice(i, i + 1),)] for i in (low, math.ceil(at)))
+    found = combined("add", one, combined("multiply", combined("subtract", two, one), at - low)) if at != low else one
+    return reshape(with_nan(x, place, found), call.shape)
+
+
 def soft(function: Callable[..., Value]) -> Callable[..., Value]:
     return lambda call, x, dim, *_: function(x, axis(x, dim))
 
@@ -192,5 +278,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "var": corrected, "std": lambda call, *x: root(corrected(call, *x)),
     "linalg_vector_norm": normed,
     "logsumexp": log_sums, "softmax": soft(softmax), "log_softmax": soft(log_softmax),
+    "var_mean": with_mean(corrected), "std_mean": with_mean(lambda call, *x: root(corrected(call, *x))),
+    "aminmax": lambda call, x, dim=None, keepdim=False: [f(call, x, dim, keepdim) for f in (smallest, largest)],
+    "count_nonzero": counted, "median": median, "kthvalue": rank_of, "quantile": quantile, "cumprod": running_product,
     "cumsum": running_sum, "prod": multiplied, "all": all_of, "any": any_of, "cosine_similarity": cosine,
 }  # fmt: skip

@@ -243,7 +243,9 @@ def _rows(call: NodeCall, position: int, index: Value) -> Any:
     if "bool" not in str(node.meta["val"].dtype):
         return index
     if isinstance(index, Traced):
-        raise NotImplementedError("the shape of its result depends on the data")
+        raise NotImplementedError(
+            "the shape of its result depends on the data: torch.where keeps it, and so does a product with the mask"
+        )
     found = tuple(i.astype(np.int32) for i in np.nonzero(index))
     return found[0] if len(found) == 1 else found
 

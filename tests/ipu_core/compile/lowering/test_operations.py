@@ -87,9 +87,10 @@ CASES: dict[str, Case] = {
         ),
         (X,),
     ),
+    "all_reduce of a group": (lambda x: apply("group_all_reduce", x, replicas=2, collective=None) * x, (X,)),
     "all_reduce of numbers": (lambda x: apply("all_reduce", x.sum(), replicas=3, collective=None) * x, (X,)),
-    "all_reduce_max and the first replica": (
-        lambda x: [apply(op, x[1:3] * 2.0, replicas=4) for op in ("all_reduce_max", "first_replica")],
+    "all_reduce_max, the first replica and each": (
+        lambda x: [apply(op, x[1:3] * 2.0, replicas=4) for op in ("all_reduce_max", "first_replica", "each_replica")],
         (X,),
     ),
     "reduce_sum": (lambda x: x.sum(0), (X,)),

@@ -49,6 +49,7 @@ class Fault:
     inputs: float = 1.0
     small: float = 1.0
     bad: tuple[int, ...] = ()
+    broken: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
@@ -59,6 +60,12 @@ class Fault:
         """A loop and its batches."""
         model, rng = MODELS[self.model], np.random.default_rng([seed, 0])
         task, params = model.task(rng), model.params(rng)
+
+        if self.broken:
+            array = params
+            for name in self.broken.split("."):
+                array = array[name]
+            array[(0,) * array.ndim] = np.nan
 
         def batch(step: int) -> Batch:
             x, y = model.batch(np.random.default_rng([seed, 1, step]), task)

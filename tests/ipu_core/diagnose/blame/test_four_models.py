@@ -26,6 +26,8 @@ QUICK = (
     "a rate of 10",
     "a rate of 1e-7",
     "a batch with NaN",
+    "NaN in a weight from the beginning",
+    "NaN in a bias from the beginning, under a loss scale that skips every step",
     "gradients in E4M3, and second moments in half",
     "bfloat16, of a recurrent net",
     "half, of a recurrent net, clipped hard by a norm that Adam does not see",
@@ -59,7 +61,7 @@ def test_every_fault_is_named_in_every_seed(name: str, seed: int) -> None:
 
 def test_every_kind_and_model_is_there() -> None:
     kinds = {"saturation", "underflow of one role", "lost updates", "accumulator width", "second moment", "loss scale",
-             "clipping", "rate", "NaN batch", "two causes", NOTHING}  # fmt: skip
+             "clipping", "rate", "NaN batch", "NaN state", "two causes", NOTHING}  # fmt: skip
     assert kinds <= {fault.kind for fault in FAULTS.values()}
     assert {fault.model for fault in FAULTS.values()} == {"convolutional", "attention", "recurrent", "residual"}
     assert len(FAULTS) == len(faults())

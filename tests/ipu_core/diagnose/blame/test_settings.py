@@ -14,7 +14,7 @@ from ipu_core.diagnose.blame.causes import Causes
 from ipu_core.diagnose.blame.gap import Gap, above, improves, told_apart
 from ipu_core.diagnose.blame.lockstep import Lockstep
 from ipu_core.diagnose.blame.report import Culprit
-from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, numbers_in_words, sizes
+from ipu_core.diagnose.blame.settings import Setting, Variant, not_finite, not_finite_state, numbers_in_words, sizes
 from ipu_core.diagnose.blame.switches import CauseSwitch
 from ipu_core.diagnose.blame.trials import Trials
 from ipu_core.ir.precision.precision import Precision
@@ -171,3 +171,26 @@ def test_of_two_causes_one_that_only_undoes_the_other_is_dropped(monkeypatch: py
 def test_a_gap_of_runs_that_never_were_finite_is_nan_and_no_error() -> None:
     nothing = np.full(20, math.nan)
     assert math.isnan(Gap(nothing, nothing).size(20))
+
+
+def test_a_state_that_is_not_finite_is_made_of_zeros_there_and_stays_in_the_loop() -> None:
+    values = {name: {key: x.copy() for key, x in layer.items()} for name, layer in parameters().items()}
+    values["layer1"]["weight"][3, :4] = [np.nan, np.inf, -np.inf, 1.0]
+    values["layer2"]["bias"][0] = np.nan
+    made = TrainLoop(loss, values, batch(0), optimizer=Adam(0.003), precision="fp16.32", engine="direct")
+    assert not_finite_state(made) == {"params.layer1.weight": "3 of 2,304", "params.layer2.bias": "1 of 4"}
+    mended = Variant(made.precision, (Setting("state"),)).of(made)
+    assert not_finite_state(mended) == {}
+    weight = values["layer1"]["weight"].astype(np.float16)
+    weight[3, :3] = 0
+    assert mended.arrays()["params.layer1.weight"].astype(np.float16).tobytes() == weight.tobytes()
+    assert np.isnan(made.params["layer1"]["weight"][3, 0])
+    found = blame(made, batch, 60)
+    (culprit,) = found.culprits
+    assert culprit.switch == Setting("state")
+    assert culprit.closed == pytest.approx(1.0, rel=1e-2)
+    said = (
+        "infinities or NaN in params.layer1.weight (3 of 2,304), params.layer2.bias (1 of 4) before step 0; with zeros"
+    )
+    assert said in " ".join(str(found).split())
+    assert found.cure is None
