@@ -370,14 +370,15 @@ def test_bert_on_16_and_128_bow_chips_with_the_constant_of_64() -> None:
 
 @pytest.mark.slow
 def test_other_runs_with_the_constant_of_64_chips() -> None:
-    """Within 10 %, but for ResNet-50 with 22 images, whose planned stage takes turns for want of memory."""
+    """Within 10 %, but for ResNet-50 with 22 images, of which fewer tiles share the sums of a weight's gradient."""
     bert: dict[str, Any] = {"name": "bert-large", "micro_batches": 96}
     assert abs(error(system="pod64", run="MLPerf v1.1, 64 GC200 chips", replicas=8, **bert)) < 0.005
     assert abs(error(system="pod128", run="MLPerf v1.1, 128 GC200 chips", replicas=16, **bert)) < 0.1
     few = {"stages": 4, "replicas": 4, "micro_batches": 192}
     assert abs(error("bert-large", "pod16", "MLPerf v1.1, 16 GC200 chips", **few)) < 0.1
     assert abs(error("resnet50", "bow-pod64", "MLPerf v2.0, 64 Bow chips", replicas=64, micro_batches=4)) < 0.02
-    assert abs(error("resnet50", "bow-pod128", "MLPerf v2.0, 128 Bow chips", replicas=128, micro_batches=2)) < 0.1
-    assert abs(error("resnet50", "pod16", "MLPerf v1.1, 16 GC200 chips", replicas=16, micro_batches=10)) < 0.1
+    assert abs(error("resnet50", "bow-pod128", "MLPerf v2.0, 128 Bow chips", replicas=128, micro_batches=2)) < 0.08
+    assert abs(error("resnet50", "pod16", "MLPerf v1.1, 16 GC200 chips", replicas=16, micro_batches=10)) < 0.06
+    assert abs(error("resnet50", "pod64", "MLPerf v1.1, 64 GC200 chips", replicas=64, micro_batches=3)) < 0.005
     off = error("resnet50", "bow-pod16", "MLPerf v2.0, 16 Bow chips", replicas=16, micro_batches=10, micro_batch=22)
-    assert 0.1 < off < 0.6
+    assert 0.1 < off < 0.2
