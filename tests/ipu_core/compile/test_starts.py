@@ -19,6 +19,7 @@ from ipu_core.ir.block import Block, dtype_of
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.execute import Executable
+from ipu_core.ir.trace.tracing import trace
 from ipu_core.placement.matmul import SumPlan
 from ipu_core.train.optim import Lamb
 from ipu_core.train.step import initial_state, step_block
@@ -123,3 +124,12 @@ def test_what_does_not_fit_is_tried_with_arrays_on_tiles_of_their_own() -> None:
     made = bill(step(), target)
     assert made.plan.starts
     assert made.done.memory.peak_bytes <= 16_600
+
+
+def test_equal_constants_lie_there_once() -> None:
+    fixed = np.arange(64, dtype=np.float32).reshape(8, 8)
+    block = trace(lambda state: (state @ fixed @ fixed.copy(),), np.zeros((8, 8), np.float32), carry=True)
+    assert len(block.constants) == 2
+    target = Target("gc200", tiles=1)
+    held = [target.tile_memory - room for room in residency(block, target).free.values()]
+    assert held == [3 * 256, 3 * 256]  # state, one constant and a product; the other is the new state over the old
