@@ -9,6 +9,7 @@ from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import DOTS
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
 from ipu_core.placement.convolution import Convolution
+from ipu_core.placement.layout import Starts
 from lowprec.values.windows import PhaseBlock, phase_blocks
 
 
@@ -23,7 +24,7 @@ def seen(var: Var, view: StridedView, memory: Variable) -> Tensor:
     return Tensor(memory, view.offset, var.type.shape, view.strides)
 
 
-def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
+def sides(block: Block, equation: Equation, target: Target, starts: Starts | None = None) -> list[Side]:
     """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max."""
     views = lifetimes(block).views
     # Stand-ins for variables: a plan asks how operands lie before there is a graph.
@@ -31,8 +32,8 @@ def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
     memory = {root: Variable(0, root.name, *element_type(root.type.format), root.type.shape) for root in roots.values()}
     tensors = [seen(var, views[var], memory[roots[var]]) for var in equation.operands[:2]]
     if equation.op in DOTS:
-        return product_sides(target, *tensors)
-    return [sum_side(target, tensors[0], equation.params["axis"])]
+        return product_sides(target, tensors[0], tensors[1], starts)
+    return [sum_side(target, tensors[0], equation.params["axis"], starts)]
 
 
 def sums_of(equation: Equation, operands: str) -> Convolution:

@@ -1,12 +1,13 @@
 """The plan of a Block: for every product and sum its order (Accumulation) and its place (Placement) on a target."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipu_core.chip.target import Target
 from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.schedule.residency import residency
+from ipu_core.compile.schedule.starts import starts
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, format_name
@@ -17,6 +18,7 @@ from ipu_core.ir.run.rounded import is_rounded_apart
 from ipu_core.library.sides import Side, planned
 from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.placement.cuts import BYTE, BYTES_GROUP
+from ipu_core.placement.layout import Starts
 from ipu_core.placement.matmul import RESERVED, Placement, SumPlan
 from ipu_core.placement.orders import OrderRule, convolution_order, product_order, reduction_order
 from lowprec import Accumulation, FloatFormat
@@ -40,6 +42,7 @@ class BlockPlan:
         names: of the equations, by number.
         maxima: numbers of those that are maxima: their order has no meaning.
         pinned: numbers of those whose places were given.
+        starts: where arrays begin that do not at tile 0, see `ipu_core.compile.schedule.starts`.
     """
 
     target: Target
@@ -48,6 +51,7 @@ class BlockPlan:
     names: Mapping[int, str]
     maxima: frozenset[int] = frozenset()
     pinned: frozenset[int] = frozenset()
+    starts: Starts = field(default_factory=dict)
 
     @property
     def accumulations(self) -> dict[int, Accumulation]:
@@ -156,7 +160,8 @@ def plan(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(planned)}"
         )
     maxima = frozenset(number for number, equation in planned.items() if equation.op not in SUMS)
-    free = residency(block, target).free
+    # A plan that is to spare memory is made where one without turned out to need too much.
+    free, begin = residency(block, target, spare > 0).free, starts(block, target, spare > 0)
     sums: dict[int, SumPlan | ConvPlan] = {}
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
@@ -168,10 +173,10 @@ def plan(
         if equation.op in CONVOLUTIONS:
             sums[number] = _plan_convolution(equation, target, order, place, room)
         else:
-            lie[number] = tuple(sides(block, equation, target))
-            sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
+            lie[number] = tuple(sides(block, equation, target, begin))
+            sums[number] = _plan_sum(equation, lie[number], target, order, place, room, begin)
     names = {number: e.name for number, e in planned.items()}
-    return BlockPlan(target, sums, lie, names, maxima, frozenset(placements or ()))
+    return BlockPlan(target, sums, lie, names, maxima, frozenset(placements or ()), begin)
 
 
 def _refuse_lacking(block: Block, target: Target) -> None:
@@ -204,11 +209,12 @@ def _plan_sum(
     order: Accumulation,
     place: Placement | ConvPlacement | None,
     room: int,
+    begin: Starts,
 ) -> SumPlan:
     if not isinstance(place, Placement | None):
         raise ValueError(f"{equation.name} is no convolution: its place is a Placement, not {place}")
     name, out = _widest(equation), equation.output.type.shape
-    return planned(target, sizes(equation), lie, name, out, order, place, room)
+    return planned(target, sizes(equation), lie, name, out, order, place, room, begin)
 
 
 def _plan_convolution(

@@ -60,10 +60,18 @@ class TileMapping:
 
 
 @lru_cache(maxsize=256)
-def linear_mapping(size: int, chunk: int) -> TileMapping:
-    """Chunks of so many elements on tile 0, 1, ..; the last may be short. One for all variables that lie so."""
+def linear_mapping(size: int, chunk: int, first: int = 0, around: int = 0) -> TileMapping:
+    """Chunks of so many elements on tile 0, 1, ..; the last may be short. One for all variables that lie so.
+
+    Args:
+        size: elements.
+        chunk: elements on a tile.
+        first: the tile of the first chunk.
+        around: tiles of the chip, after the last of which tile 0 follows; read only where `first` is not 0.
+    """
     starts = np.arange(0, size, chunk, dtype=np.int64)
-    mapping = TileMapping(starts, np.minimum(starts + chunk, size), np.arange(starts.size, dtype=np.int64))
+    tiles = np.arange(first, first + starts.size, dtype=np.int64)
+    mapping = TileMapping(starts, np.minimum(starts + chunk, size), tiles % around if first else tiles)
     for array in (mapping.starts, mapping.ends, mapping.tiles):
         array.flags.writeable = False
     return mapping

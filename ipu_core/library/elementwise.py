@@ -95,7 +95,8 @@ class ElementwiseVertex(Rounded):
 def map_array(graph: Graph, tensor: Tensor) -> Tensor:
     """Maps a whole variable in the layout of its shape and returns it."""
     if tensor.size:
-        tensor.variable.map_as(linear_mapping(tensor.size, linear_layout(graph.target, tensor.shape).chunk))
+        lies = linear_layout(graph.target, tensor.shape, graph.starts)
+        tensor.variable.map_as(linear_mapping(tensor.size, lies.chunk, lies.first, lies.around))
     return tensor
 
 
@@ -145,10 +146,11 @@ def vertex_tiles(layout: LinearLayout) -> list[tuple[npt.NDArray[np.int64], int]
     rows, columns = layout.shape
     if layout.columns < columns:
         count = columns // layout.columns
-        return [(np.arange(rows * count).reshape(rows, count) // layout.per_tile, 0)]
+        return [(layout.tile(np.arange(rows * count).reshape(rows, count) // layout.per_tile), 0)]
     whole, rest = divmod(rows, layout.rows)
-    found = [(np.arange(whole) // layout.per_tile, 0)] if whole else []
-    return found + ([(np.array([whole // layout.per_tile]), whole * layout.rows * columns)] if rest else [])
+    found = [(layout.tile(np.arange(whole) // layout.per_tile), 0)] if whole else []
+    last = layout.tile(np.array([whole // layout.per_tile]))
+    return found + ([(last, whole * layout.rows * columns)] if rest else [])
 
 
 def elementwise(
@@ -180,7 +182,7 @@ def elementwise(
         return []
     # operands that lie on other tiles are gathered by the engine: the vertices stand where the result lies
     compute_set = graph.add_compute_set(name or op)
-    layout = linear_layout(graph.target, out.shape)
+    layout = linear_layout(graph.target, out.shape, graph.starts)
     tensors = [item for item in operands if isinstance(item, Tensor)]
     # the n-th tensor among the operands is the n-th field; numbers stand in `pattern` alone
     fields = dict(zip("xyz", (pieces(layout, tensor, out.shape) for tensor in tensors), strict=False))

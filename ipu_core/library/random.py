@@ -56,7 +56,7 @@ def dropout_mask(
     if not out.size:
         return []
     compute_set = graph.add_compute_set(name)
-    layout = linear_layout(graph.target, out.shape)
+    layout = linear_layout(graph.target, out.shape, graph.starts)
     own = 1 if layout.columns < layout.shape[1] else 2
     for (tiles, offset), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
         params = {"rate": rate, "offset": offset, "own_axes": own}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,6 +13,9 @@ from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from lowprec.integers import ceil_div
 
+Starts = Mapping[tuple[int, int], int]
+"""By elements of an array and elements on a tile, the tile where such arrays begin; the others begin at tile 0."""
+
 HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
 
 
@@ -21,18 +24,23 @@ class LinearLayout:
     """An array of rows x columns (all leading axes together x the last) in vertices of contiguous elements.
 
     Every vertex has `rows` whole rows, or one piece of `columns` elements of a row (the columns then divide the
-    row evenly); `per_tile` vertices in turn lie on each tile from tile 0 on. So flat element f lies on tile f // chunk.
+    row evenly); `per_tile` vertices in turn lie on each tile from the first on. So flat element f lies f // chunk
+    tiles on from there; after the last tile comes tile 0.
 
     Attributes:
         shape: (rows, columns) of the array.
         rows, columns: of one vertex; the last vertex may have fewer rows.
         per_tile: vertices per tile.
+        first: the tile where it begins.
+        around: tiles of the chip; read only where it does not begin at tile 0.
     """
 
     shape: tuple[int, int]
     rows: int
     columns: int
     per_tile: int = 1
+    first: int = 0
+    around: int = 0
 
     @property
     def chunk(self) -> int:
@@ -46,24 +54,31 @@ class LinearLayout:
 
     @property
     def tiles(self) -> int:
-        """Tiles in use, from tile 0."""
+        """Tiles in use."""
         return ceil_div(self.size, self.chunk) if self.size else 0
+
+    def tile(self, number: Any) -> Any:
+        """The tile of a chunk's number, or of an array of such."""
+        return (self.first + number) % self.around if self.first else number
 
     def words(self) -> str:
         """The layout in words."""
         piece = f"{self.rows} rows" if self.columns == self.shape[1] else f"pieces of {self.columns} columns"
         each = "" if self.per_tile == 1 else f", {self.per_tile} per tile"
-        return f"{self.shape[0]} x {self.shape[1]} linear over {self.tiles} tiles in {piece}{each}"
+        first = f" from tile {self.first}" if self.first else ""
+        return f"{self.shape[0]} x {self.shape[1]} linear over {self.tiles} tiles{first} in {piece}{each}"
 
 
 class Stored(NamedTuple):
     """How an operand of a sum lies: its axes as they are stored, outermost first, and elements per tile in that order.
 
     The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed, "mkn" the terms of a sum.
+    The elements begin on tile `first`.
     """
 
     axes: str
     chunk: int
+    first: int = 0
 
 
 def stored(target: Target, axes: str, sizes: Mapping[str, int]) -> Stored:
@@ -71,12 +86,20 @@ def stored(target: Target, axes: str, sizes: Mapping[str, int]) -> Stored:
     return Stored(axes, linear_layout(target, [sizes[axis] for axis in axes]).chunk)
 
 
-def linear_layout(target: Target, shape: Sequence[int]) -> LinearLayout:
+def linear_layout(target: Target, shape: Sequence[int], starts: Starts | None = None) -> LinearLayout:
     """The layout every array of that shape gets: fewest cycles for elementwise work on halves, then fewest tiles.
 
-    It depends on the shape and the target only, so elementwise operations and casts find their operands at home.
+    It depends on the shape, the target and the starts only, so elementwise operations and casts find their operands at
+    home.
+
+    Args:
+        target: the chip.
+        shape: of the array.
+        starts: where arrays begin; None: at tile 0.
     """
-    return _linear_layout(target, tuple(shape))
+    found = _linear_layout(target, tuple(shape))
+    first = starts.get((found.size, found.chunk), 0) if starts else 0
+    return replace(found, first=first, around=target.tiles) if first else found
 
 
 @lru_cache(maxsize=1024)
@@ -131,7 +154,10 @@ class Range(NamedTuple):
         return (self.lo <= within) & (within < self.hi) & (x < self.end)
 
 
-def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *, neighbours: bool = False) -> Ints:
+def owned(
+    chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *, neighbours: bool = False, first: int = 0,
+    around: int = 0,
+) -> Ints:  # fmt: skip
     """How many elements of a box lie on each of the tiles, when flat element f lies on tile f // chunk.
 
     Args:
@@ -140,10 +166,12 @@ def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *,
         sizes: the array's axes, outermost first.
         box: one Range per axis; its bounds may be arrays with an entry per tile.
         neighbours: count for each tile what lies on the other tile of its pair.
+        first: the tile of element 0; after tile `around` - 1 comes tile 0.
+        around: tiles of the chip; read only where `first` is not 0.
     """
     # Elements of the box before a flat position, at both borders of each tile: their difference is the tile's. Listing
     # elements would take memory for each.
-    borders = _digits(chunk, tiles, tuple(sizes), neighbours)
+    borders = _digits(chunk, tiles, tuple(sizes), neighbours, first, around)
     counts = [axis.below(size) if axis.period else axis.hi - axis.lo for size, axis in zip(sizes, box, strict=True)]
     result: Any = 0
     inside: Any = True
@@ -156,12 +184,16 @@ def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *,
 
 
 @lru_cache(maxsize=64)
-def _digits(chunk: int, tiles: int, sizes: tuple[int, ...], neighbours: bool) -> list[Ints]:
+def _digits(chunk: int, tiles: int, sizes: tuple[int, ...], neighbours: bool, first: int, around: int) -> list[Ints]:
     """For each axis the index at the first element of every tile, and behind its last one: (2, tiles)."""
     size = math.prod(sizes)
     numbers = np.arange(tiles, dtype=np.int64)
     # Tiles of a pair differ in their last bit.
-    start = np.minimum((numbers ^ 1 if neighbours else numbers) * chunk, size)
+    numbers = numbers ^ 1 if neighbours else numbers
+    if first:
+        # Beyond the chip's last tile is at most the missing half of its pair, which has nothing.
+        numbers = np.where(numbers < around, (numbers - first) % around, size)
+    start = np.minimum(numbers * chunk, size)
     left = np.stack([start, np.minimum(start + chunk, size)])
     digits = []
     for i in range(len(sizes)):

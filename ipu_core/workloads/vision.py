@@ -97,7 +97,7 @@ def resnet50(micro_batch: int = 20, target: str = "gc200") -> Workload:
         optimizer=Sgd(0.1, momentum=0.9), rows=micro_batch,
         micro_batches=1 if talk else {"gc200": 10, "bow": 10}.get(target, 10),
         recompute="layers", lean_norms=True,
-        update_overhead={"gc200": 0.50e-3, "bow": 1.44e-3}.get(target, 0.0), logged="" if talk else "resnet",
+        update_overhead={"gc200": 0.58e-3, "bow": 1.50e-3}.get(target, 0.0), logged="" if talk else "resnet",
         overhead_run={"gc200": "MLPerf v1.1, 64 GC200 chips", "bow": "MLPerf v2.0, 64 Bow chips"}.get(target, ""),
         sources=(
             "layers: He et al., arXiv 1512.03385, table 1, the stride of a block in its 3 x 3 convolution (v1.5)",

@@ -126,6 +126,7 @@ def lower(
     found = shared(updated.block, plan, updated.rows, parallel=parallel) if share else Shared(updated.block, ())
     block, together, plan = found.block, found.fused, replace(plan, sums={**plan.sums, **found.sums})
     graph = Graph(plan.target)
+    graph.starts = plan.starts
     carried = block.carried
     tensors = _constants(graph, block)
     names = state_names(block)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.compile.planning import BlockPlan
-from ipu_core.compile.schedule.residency import tile_bytes
+from ipu_core.compile.schedule.starts import tile_bytes
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.bodies import closed, equations_of, outputs_of, runs_of, with_body
 from ipu_core.ir.liveness.lifetimes import lifetimes

@@ -6,7 +6,7 @@ from functools import partial
 from ipu_core.chip import cost
 from ipu_core.chip.target import Target
 from ipu_core.compile.constants import held_constants
-from ipu_core.compile.schedule.residency import WORD
+from ipu_core.compile.schedule.starts import WORD
 from ipu_core.ir.block import Block, Equation, dtype_of
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.liveness.lifetimes import lifetimes

@@ -16,7 +16,7 @@ import numpy as np
 
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.paths import SUM, Paths, room_for_paths
-from ipu_core.compile.schedule.residency import tile_bytes
+from ipu_core.compile.schedule.starts import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes

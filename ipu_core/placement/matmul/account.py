@@ -239,9 +239,8 @@ def _volume(axes: str, boxes: Boxes) -> Ints:
 
 def _reach(placed: _Placed, layout: Stored, boxes: Boxes, needed: Boxes) -> _Reach:
     """What tiles need of an operand, each its own box, and what lies where of all that is needed."""
-    target, product = placed.target, placed.product
-    tiles = boxes["b"].lo.size
-    volume, mine = _volume(layout.axes, boxes), _owned(product, layout, boxes, tiles)
+    target, tiles = placed.target, boxes["b"].lo.size
+    volume, mine = _volume(layout.axes, boxes), _owned(placed, layout, boxes, tiles)
     shared = 0 * mine
     if target.tiles_per_supertile == 2:
         pair = pairs_of(target, tiles)
@@ -251,9 +250,9 @@ def _reach(placed: _Placed, layout: Stored, boxes: Boxes, needed: Boxes) -> _Rea
         shared = _volume(layout.axes, both)
         if shared.any():
             # What one of the pair holds itself does not arrive over the exchange, and is not shared on the way.
-            held = mine if (shared == volume).all() else _owned(product, layout, both, tiles)  # by the tile, or below
-            shared = shared - held - _owned(product, layout, both, tiles, neighbours=True)  # by the other of its pair
-    return _Reach(volume, mine, shared, _owned(product, layout, needed, tiles))
+            held = mine if (shared == volume).all() else _owned(placed, layout, both, tiles)  # by the tile, or below
+            shared = shared - held - _owned(placed, layout, both, tiles, neighbours=True)  # by the other of its pair
+    return _Reach(volume, mine, shared, _owned(placed, layout, needed, tiles))
 
 
 def _traffic(placed: _Placed, turn: Turn, layout: Stored, reach: _Reach, work: _Work | None = None) -> Traffic:
@@ -273,8 +272,8 @@ def _write(placed: _Placed, turn: Turn, boxes: Boxes) -> Traffic:
     """Traffic of taking the results in the boxes to the tiles where the result lies."""
     product = placed.product
     layout, tiles = product.out, boxes["b"].lo.size
-    volume, mine = _volume(layout.axes, boxes), _owned(product, layout, boxes, tiles)
-    received = _owned(product, layout, _needed(placed, turn), tiles) - mine
+    volume, mine = _volume(layout.axes, boxes), _owned(placed, layout, boxes, tiles)
+    received = _owned(placed, layout, _needed(placed, turn), tiles) - mine
     return _bytes(placed.target, item_bytes(placed.problem.accumulation.out), received, volume - mine, 0 * mine)
 
 
@@ -303,10 +302,12 @@ def _run(segment: Segment) -> Range:
     return Range(skip, skip + segment.length, segment.step, segment.start - skip + segment.runs * segment.step)
 
 
-def _owned(product: Product, layout: Stored, box: Boxes, tiles: int, *, neighbours: bool = False) -> Ints:
+def _owned(placed: _Placed, layout: Stored, box: Boxes, tiles: int, *, neighbours: bool = False) -> Ints:
+    product = placed.product
     axes = layout.axes.replace("b", "") if product.batch == 1 else layout.axes  # where nothing is, no axis has anything
     sizes = [product.sizes[axis] for axis in axes]
-    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in axes], neighbours=neighbours)
+    lies = {"first": layout.first, "around": placed.target.tiles} if layout.first else {}
+    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in axes], neighbours=neighbours, **lies)
 
 
 def _bytes(target: Target, size: int, received: Ints, sent: Ints, shared: Ints) -> Traffic:

@@ -62,6 +62,7 @@ class Geometry:
         rows_fastest: whether tile numbers run fastest along rows.
         hold: operand whose piece stays on the tile: "none", "a" or "b".
         first: the tile of the first block.
+        around: tiles of the chip: after the last one comes tile 0.
     """
 
     batch: Blocks
@@ -73,6 +74,7 @@ class Geometry:
     rows_fastest: bool
     hold: str
     first: int = 0
+    around: int = 1 << 31
 
     @cached_property
     def grid(self) -> tuple[int, int, int, int]:
@@ -98,7 +100,7 @@ class Geometry:
         """The tile of a block, given its place along each axis of the grid (arrays that broadcast)."""
         _, parts, rows, columns = self.grid
         inner = column * rows + row if self.rows_fastest else row * columns + column
-        return self.first + (batch * parts + part) * (rows * columns) + inner
+        return (self.first + (batch * parts + part) * (rows * columns) + inner) % self.around
 
     @property
     def chunk(self) -> int:
@@ -210,11 +212,14 @@ def geometry(problem: PlacementProblem[Product], placement: Placement) -> Geomet
         placement.order == "rows",
         placement.hold,
         placement.first,
+        target.tiles,
     )
-    if result.first + result.tiles > target.tiles:
+    # Only from where the terms of a sum begin it goes on behind the last tile, as they do.
+    first = 0 if product.b is None and placement.first == product.a.first else placement.first
+    if first + result.tiles > target.tiles:
         raise ValueError(
             f"the placement ({placement.words()}) of {product.batch} x {product.m} x {product.k} x {product.n} in "
-            f"{len(spans)} parts needs {result.first + result.tiles} tiles; {target.name} has {target.tiles}"
+            f"{len(spans)} parts needs {first + result.tiles} tiles; {target.name} has {target.tiles}"
         )
     return result
 

@@ -1,6 +1,6 @@
 """Plans of sums (matrix products, reductions): the order, and the cheapest place for it under the tile-memory bound."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -125,9 +125,12 @@ def plan_sum(
 
 @lru_cache(maxsize=512)
 def _plan(problem: PlacementProblem[Product], placement: Placement | None, memory: int) -> SumPlan:
-    placement = placement or search(PRODUCTS, problem, memory).placement
-    grid = geometry(problem, placement)
     product = problem.sums
+    if placement is None:
+        placement = search(PRODUCTS, problem, memory).placement
+        # A sum lies where its terms do; a product takes its operands from everywhere.
+        placement = replace(placement, first=0 if product.b else product.a.first)
+    grid = geometry(problem, placement)
     if product.b is None and grid.depths > 1:
         raise ValueError(
             f"the chain of a sum's part is not cut in time: serial_depth {placement.serial_depth} for "

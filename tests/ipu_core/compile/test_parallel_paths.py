@@ -282,7 +282,7 @@ def test_what_fits_one_after_another_still_fits(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(supersteps, "room_for_paths", lambda *_: 1 << 30)
     block = step(((60, 80, 70), (90, 70, 80)), (60,), 24, "fp32.32", Sgd(0.1), FEW)
     needed = bill(block, FEW, share=True).done.memory.peak_bytes
-    just, less = (replace(FEW, tile_memory=memory) for memory in (needed, needed - 8))
+    just, less = (replace(FEW, tile_memory=memory) for memory in (needed, needed * 3 // 4))
     with pytest.raises(OutOfTileMemory):
         Machine(lower(block, plan(block, just), share=True, parallel=True))
     plain = bill(block, just, share=True).done

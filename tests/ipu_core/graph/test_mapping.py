@@ -37,6 +37,12 @@ def test_a_shared_mapping_is_the_one_that_is_built(size: int, chunk: int) -> Non
         _ = x.mapping
 
 
+def test_a_shared_mapping_goes_around() -> None:
+    mapping = linear_mapping(20, 6, 5, 7)
+    assert mapping.tiles_of(np.arange(20)).tolist() == [5] * 6 + [6] * 6 + [0] * 6 + [1] * 2
+    assert mapping.elements_per_tile(7).tolist() == [6, 2, 0, 0, 0, 6, 6]
+
+
 def test_no_element_may_be_mapped_twice() -> None:
     graph = Graph()
     x = graph.add_variable("float32", (4, 5), "x")

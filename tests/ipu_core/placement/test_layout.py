@@ -61,6 +61,21 @@ def test_owned_counts_boxes_like_a_mask(sizes: list[int], chunk: int, data: st.D
     even = count + 2 + count % 2
     swapped = [[*expected, 0][tile ^ 1] for tile in range(even)]
     assert owned(chunk, even, sizes, box, neighbours=True).tolist() == swapped
+    # The same on a chip of so many tiles, from one of them on and around to the first.
+    around, first = count + 2, data.draw(st.integers(1, count + 1))
+    turned = [*np.roll(expected, first).tolist(), 0]
+    assert owned(chunk, even, sizes, box, first=first, around=around).tolist() == turned[:even]
+    neighbours = owned(chunk, even, sizes, box, neighbours=True, first=first, around=around)
+    assert neighbours.tolist() == [turned[tile ^ 1] for tile in range(even)]
+
+
+def test_arrays_of_equal_size_and_chunk_begin_on_one_tile() -> None:
+    target, starts = Target("gc200"), {(65536, 64): 1000}
+    matrix, images, other = (linear_layout(target, shape, starts) for shape in ((256, 256), (4, 64, 256), (256, 255)))
+    assert matrix.words() == "256 x 256 linear over 1024 tiles from tile 1000 in pieces of 64 columns"
+    assert images == matrix
+    assert other == linear_layout(target, (256, 255))
+    assert matrix.tile(np.array([0, 471, 472, 1023])).tolist() == [1000, 1471, 0, 551]
 
 
 def test_a_vector_is_cut_anywhere() -> None:
