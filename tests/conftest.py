@@ -47,7 +47,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()
     if report.skipped and item.get_closest_marker("cuda") and os.environ.get("LOWPREC_REQUIRE_GPU") == "1":
         report.outcome = "failed"
-        report.longrepr = f"LOWPREC_REQUIRE_GPU=1, and this was skipped: {report.longrepr[2]}"
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"LOWPREC_REQUIRE_GPU=1, and this was skipped: {why}"
 
 
 @pytest.fixture(scope="module", autouse=True)

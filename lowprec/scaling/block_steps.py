@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from lowprec.arithmetic import multiply
 from lowprec.rounding import decode, encode
-from lowprec.scaling.tensor import as_carrier, from_storage, quotient, scale_by_power
+from lowprec.scaling.quotients import quotient, scale_by_power
+from lowprec.scaling.tensor import as_carrier, from_storage
 from lowprec.types import Array
 from lowprec.values.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, BlockTask, carry_from
 from lowprec.values.formats import float32

@@ -185,7 +185,7 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, rounding: Rounding) 
 
     The nearest quotient in float32 or float64 tells on which side of a boundary m of the rounding the exact one lies,
     if m * divisor has at most as many bits as the type: both it and x are then multiples of a unit so large that they
-    cannot differ by less than the quotient's rounding error. See `lowprec.scaling.tensor.quotient`.
+    cannot differ by less than the quotient's rounding error. See `lowprec.scaling.quotients.quotient`.
     """
     if fmt.power_of_two:
         return BY_FACTOR, wide_in

@@ -13,7 +13,7 @@ import pytest
 import lowprec as lp
 from lowprec import FloatFormat, decode, encode
 from lowprec.scaling.blocks import BlockArray, to_blocks
-from lowprec.scaling.tensor import quotient
+from lowprec.scaling.quotients import quotient
 from lowprec.values.block_format import BlockFormat
 from tests.lowprec.scaling.test_blocks import magnitudes, nearest_even
 
