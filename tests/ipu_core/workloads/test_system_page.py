@@ -39,7 +39,7 @@ def test_lanes_end_when_the_update_does(made: SystemRun) -> None:
 def test_the_trace_has_a_row_for_each_stage_and_the_host(made: SystemRun) -> None:
     data = to_chrome(made.profile)
     names = [event["args"]["name"] for event in data["traceEvents"] if event["ph"] == "M"]
-    assert names == ["stage 0", "stage 1", "stage 2", "stage 3", "host"]
+    assert names == ["stage 1", "stage 2", "stage 3", "stage 4", "host"]
     ends = [event["ts"] + event["dur"] for event in data["traceEvents"] if event["ph"] == "X"]
     assert max(ends) == pytest.approx(1e6 * made.profile.seconds_per_update)
 

@@ -277,7 +277,7 @@ def test_the_command_lists_what_fits(capsys: pytest.CaptureFixture[str], monkeyp
     ("words", "said"),
     [
         (["bert-large", "--stages", "8"], "--stages is of many chips: --system says which"),
-        (["bert-large", "--schedule", "grouped"], "--schedule is of many chips"),
+        (["bert-large", "--schedule", "grouped"], "--pipeline-schedule is of many chips"),
         (["bert-large", "--system", "pod64", "--configurations"], "--configurations are of a batch: --global-batch"),
         (["bert-large", "--system", "pod64", "--configurations", "--replicas", "2"], "--replicas is not for"),
         (["bert-large", "--configurations"], "--configurations is of many chips"),
