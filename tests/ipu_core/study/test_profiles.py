@@ -20,7 +20,7 @@ def test_what_does_not_fit_is_accounted_all_the_same(tmp_path: Path, capfd: pyte
     peak = max(memory["peak"])
     assert peak > available
     assert memory["share"] == peak / available
-    assert f"It does not fit, {peak / available:.0%} of a tile: tile 0 needs " in printed
+    assert f"It does not fit, {peak / available:.0%} of a tile: tile " in printed
     assert "to the same bits, streamed='params.*' frees " in printed
     # By what: every byte of the fullest tile, in words and in the data.
     by = printed.split("by category: ")[-1].split("\n")[0]
