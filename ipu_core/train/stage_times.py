@@ -30,8 +30,7 @@ def times(profile: Profile, block: Block, micro_batches: int) -> Times:
     for step in profile.steps:
         total[_spent_on(step, first, update, micro_batches)] += step.cycles
     each = {name: total[name] // micro_batches for name in ("forward", "backward")}
-    rest = sum(total[name] - micro_batches * each[name] for name in each)
-    return Times(each["forward"], each["backward"], total["update"] + rest, total["host"], total["meetings"])
+    return Times(each["forward"], each["backward"], total["update"], total["host"], total["meetings"])
 
 
 def _spent_on(step: Step, first: set[str], update: set[str], micro_batches: int) -> str:

@@ -61,15 +61,15 @@ class PipelineStage:
 def link_bytes(stages: Sequence[PipelineStage], *, once: bool = False) -> tuple[tuple[int, int], ...]:
     """Bytes that pass between each stage and the next one, (upwards, downwards), in a micro-batch or `once` an update.
 
-    What stages that are no neighbours hand on passes all between them.
+    What stages that are no neighbours hand on passes all between them, once for all of these that read it.
     """
-    passed = [[0, 0] for _ in range(len(stages) - 1)]
+    passed: list[tuple[set[Var], set[Var]]] = [(set(), set()) for _ in range(len(stages) - 1)]
     for stage in stages:
         for var, source in (stage.once if once else stage.arrives).items():
             down = source > stage.number
             for boundary in range(min(source, stage.number), max(source, stage.number)):
-                passed[boundary][down] += var.type.nbytes
-    return tuple((up, down) for up, down in passed)
+                passed[boundary][down].add(var)
+    return tuple((sum(var.type.nbytes for var in up), sum(var.type.nbytes for var in down)) for up, down in passed)
 
 
 def forward_numbers(ideal: Block) -> tuple[int, ...]:

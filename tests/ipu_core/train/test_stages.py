@@ -300,6 +300,12 @@ def test_what_passes_the_links() -> None:
     one = ROWS * WIDTH * 2
     assert link_bytes(stages) == ((one, 2 * one), (one, 2 * one))
     assert link_bytes(stages, once=True) == ((0, 0), (0, 0))
+    # A skip over a stage passes it, and is there for it too: two activations up on both links, two gradients down.
+    loop = loop_of(skips, engine="direct")
+    forward = {e.number: e for e in equations_of(loop.ideal)}
+    dots = [n for n in forward_numbers(loop.ideal) if forward[n].op == "dot"]
+    stages = pipeline_stages(loop.block, loop.ideal, [dots[1], dots[3]], (4, 2, 0))
+    assert link_bytes(stages) == ((2 * one, 2 * one), (2 * one, 2 * one))
     loop = loop_of(tied, engine="direct")
     numbers = forward_numbers(loop.ideal)
     stages = pipeline_stages(loop.block, loop.ideal, [numbers[6]], (2, 0))
