@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.ir.block import Block, Equation
-from ipu_core.ir.bodies import equations_of, flat, regions_of
-from ipu_core.ir.passes.pipeline import UPDATING, is_first
-from ipu_core.ir.regions import Loop, Scan
+from ipu_core.ir.bodies import equations_of, flat
+from ipu_core.ir.passes.pipeline import UPDATING, is_first, over_micro_batches
 
 
 class Times(NamedTuple):
@@ -54,7 +53,6 @@ def label(name: str) -> str:
 
 def of_micro_batch(block: Block) -> list[Equation]:
     """The equations that run with each micro-batch; of a step without such all but the update's."""
-    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
-    if loops:
+    if loops := over_micro_batches(block):
         return [*flat(loops[0].body.equations)]
     return [e for e in equations_of(block) if e.role not in UPDATING]

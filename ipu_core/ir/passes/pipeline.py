@@ -3,9 +3,8 @@
 The forward pass is cut where equations begin a stage, in the order in which they were traced; a gradient is on the chip
 of the equation whose derivative it is, a parameter with its update on that of its first reader. What depends on no
 parameter, such as a mask of the batch, or on parameters alone, such as a transpose, every chip that reads it makes
-itself. A value that another chip makes or keeps
-arrives by links. No bit depends on any of it: the numbers are made of the whole step, and these Blocks are only planned
-and accounted.
+itself. A value that another chip makes or keeps arrives by links. No bit depends on any of it: the numbers are made of
+the whole step, and these Blocks are only planned and accounted.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ipu_core.ir.passes.guard import BACKWARD
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.regions import Branch, Loop, Scan
 
-PARAMS = "params."
+PARAMS = "params"
 UPDATING = ("optimizer", "update")
 EVERYWHERE = -1
 """The stage of what every chip that reads it makes or keeps itself."""
@@ -105,7 +104,13 @@ def passed_values(ideal: Block) -> set[Var]:
 
 def _parameters(ideal: Block) -> dict[Var, str]:
     names = zip(paths(ideal.arguments[0]), ideal.inputs, strict=False)
-    return {var: name.removeprefix(PARAMS) for name, var in names if name.startswith(PARAMS)}
+    return {var: own for name, var in names if (own := _parameter(name)) is not None}
+
+
+def _parameter(name: str) -> str | None:
+    """The parameter that a leaf of the state is; "" where one array is all of them; None: it is none."""
+    first, _, own = name.partition(".")
+    return own if first == PARAMS else None
 
 
 def _depending(ideal: Block, on: Iterable[Var]) -> set[Var]:
@@ -166,7 +171,7 @@ class _Cut:
         passed, sources = passed_values(ideal), _sources(ideal)
         self._forward: dict[int, int] = {}  # by number of a forward equation of the trace
         # By parameter; the first chip keeps what nothing reads.
-        unread = {name.removeprefix(PARAMS): 0 for name in self.names if name.startswith(PARAMS)}
+        unread = {own: 0 for name in self.names if (own := _parameter(name)) is not None}
         self._homes: dict[str, int] = {}
         for equation in flat(ideal.equations):
             if _is_forward(equation):
@@ -235,10 +240,9 @@ class _Cut:
         """The stage that keeps a part of the state: that of its first reader if it is a parameter, else that of what
         renews it."""
         old, new = self.block.inputs[position], self.block.outputs[position]
-        name = self.names[position]
-        home = self._homes.get(name.removeprefix(PARAMS)) if name.startswith(PARAMS) else None
-        if home is not None:
-            return home
+        parameter = _parameter(self.names[position])
+        if parameter is not None:
+            return self._homes[parameter]
         if new is not old:
             return self.values.get(new, EVERYWHERE)
         return EVERYWHERE
@@ -321,7 +325,7 @@ State = list[tuple[str, Var, Var]]
 def _assembled(cut: _Cut, stage: int, parts: Sequence[_Part], stashes: int) -> PipelineStage:
     """A stage with a state of its own."""
     block, part = cut.block, parts[stage]
-    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
+    loops = over_micro_batches(block)
     inside = {var for loop in loops for e in flat(loop.body.equations) for var in e.outputs}
     each = {var: at for var, at in part.arrives.items() if var in inside or (not loops and var not in block.inputs)}
     once = {var: at for var, at in part.arrives.items() if var not in each}
@@ -364,13 +368,18 @@ def _block_of(block: Block, part: _Part, state: State) -> Block:
 def _kept_for_gradients(block: Block, arrives: Mapping[Var, int], stage: int) -> list[Var]:
     """What is made in a stage's forward pass, or arrives for it, and is read by its gradients: the memory of each."""
     views = lifetimes(block).views
-    loops = [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
+    loops = over_micro_batches(block)
     equations = [*flat(loops[0].body.equations)] if loops else [*flat(block.equations)]
     first = {*(var for e in equations if is_first(e) for var in e.outputs)}
     first |= {var for var, source in arrives.items() if source < stage}
     first |= {each for loop in loops for _, each in loop.fed}
     read = (views[var].root for e in equations if not is_first(e) for var in e.operands if var in views)
     return [var for var in dict.fromkeys(read) if var in first]
+
+
+def over_micro_batches(block: Block) -> list[Loop]:
+    """The loop over micro-batches of a step, if it has several."""
+    return [loop for loop, _ in regions_of(block, Loop) if not isinstance(loop, Scan)]
 
 
 def is_first(equation: Equation) -> bool:

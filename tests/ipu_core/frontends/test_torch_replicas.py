@@ -11,22 +11,11 @@ import pytest
 from ipu_core import poptorch
 from ipu_core.errors import Unvalidated
 from lowprec import Collective
+from tests.ipu_core.frontends.test_torch_poptorch import WithLoss, by_torch
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
-
-
-class WithLoss(nn.Module):
-    """As PopTorch has it: outputs and the loss."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Any, labels: Any = None) -> Any:
-        out = self.model(x)
-        return out if labels is None else (out, F.cross_entropy(out, labels))
 
 
 def perceptron(rows: int = 24) -> tuple[Any, Any, Any]:
@@ -41,18 +30,6 @@ def options_of(
     options = poptorch.Options(engine=engine, **more).deviceIterations(iterations).replicationFactor(replicas)
     options.Training.gradientAccumulation(accumulation)
     return options
-
-
-def by_torch(module: Any, optimizer: Any, x: Any, labels: Any, steps: int, count: int) -> list[Any]:
-    """Scores and loss of every part of every step in the order of the rows; the module is trained."""
-    found = []
-    for rows, answers in zip(x.chunk(steps), labels.chunk(steps), strict=True):
-        optimizer.zero_grad()
-        made = [module(*pair) for pair in zip(rows.chunk(count), answers.chunk(count), strict=True)]
-        (sum(loss for _, loss in made) / count).backward()
-        optimizer.step()
-        found += [(scores.detach(), loss.detach()) for scores, loss in made]
-    return found
 
 
 def together(parts: list[Any], replicas: int) -> list[Any]:

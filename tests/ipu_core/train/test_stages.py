@@ -480,6 +480,21 @@ def test_a_direct_loop_has_no_account() -> None:
     assert loop.train(BATCH) == loop_of(chain, engine="direct").train(BATCH)
 
 
+def test_one_array_is_all_parameters() -> None:
+    """A weight without a name, which each stage reads, is kept by the first and arrives at the other."""
+    weight, rows = array(6, 6), array(8, 6)
+
+    def loss(p: Any, b: Any) -> Any:
+        return nn.mean(nn.relu(nn.relu(b @ p) @ p))
+
+    options: dict[str, Any] = {"optimizer": Adam(0.1), "precision": "fp32.32", "micro_batches": 2}
+    loops = [TrainLoop(loss, weight, rows, stages=count, target=Target(tiles=8), **options) for count in (1, 2)]
+    assert loops[0].train(rows) == loops[1].train(rows)
+    made = loops[1]._stepper.runner.bill
+    assert isinstance(made, PipelineBill)
+    assert link_bytes(made.stages, once=True) == ((4 * 36, 0),)
+
+
 def test_a_loop_in_words() -> None:
     """The update's time and the slowest stage's memory; the direct engine says that nothing reads stages."""
     loop = loop_of(chain, stages=2)
