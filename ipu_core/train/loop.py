@@ -315,10 +315,14 @@ class TrainLoop(Reports):
             TypeError: the state of a callback is not made of JSON values.
         """
         expect_path("path", path)
+        checkpoint.save(path, *self._saved())
+
+    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What a checkpoint holds: arrays by name, and JSON values."""
         run = self._kept() if self._run is None else self._run.state(self.step)
         state = self.state
         meta = {"step": self.step, "key": repr(self.key), **state.identity, "history": self.history(), "run": run}
-        checkpoint.save(path, state.arrays(), meta)
+        return state.arrays(), meta
 
     def load(self, path: str | Path) -> None:
         """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
@@ -328,12 +332,19 @@ class TrainLoop(Reports):
             ValueError: no checkpoint, or that of a loop with another key, precision, loss
                 scale, control, step or state. The learning rate may be another.
         """
-        arrays, meta = checkpoint.load(path)
+        self._take_up(str(path), *checkpoint.load(path))
+
+    def _check(self, where: str, meta: dict[str, Any]) -> None:
+        """Refuses a checkpoint of another training."""
         planned = self._stepper.prepared.planned
         # Version 0.1.0 hashed the same step in its own spelling.
         if meta.get("traced step") == planned.older_digest:
             meta["traced step"] = planned.digest
-        check_identity(str(path), meta, {"key": repr(self.key), **self._stepper.identity})
+        check_identity(where, meta, {"key": repr(self.key), **self._stepper.identity})
+
+    def _take_up(self, where: str, arrays: Mapping[str, Array], meta: dict[str, Any]) -> None:
+        """Takes up what a checkpoint holds."""
+        self._check(where, meta)
         self.restore(arrays, meta["step"], meta.get("history"))
         self._resumed = self.step, meta.get("run") or {}
 

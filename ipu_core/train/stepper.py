@@ -203,15 +203,21 @@ class Stepper:
         return inputs if scale is None else [*inputs, scale.value]
 
     @in_default_state
-    def train(self, batches: Sequence[Any]) -> list[float]:
-        """One update per batch; gives the losses. It is one call where they are steps_per_call and none is watched."""
+    def train(self, batches: Sequence[Any], given: Sequence[list[Any]] | None = None) -> list[float]:
+        """One update per batch; gives the losses. It is one call where they are steps_per_call and none is watched.
+
+        Args:
+            batches: of a step each.
+            given: the `inputs` of these, where they are made already.
+        """
         count, first, planned = len(batches), self.steps.step, self.prepared.planned
         if count > 1:
             looked = self.watching is not None and self.watching.due(first, count)
             # The machine's program does exactly steps_per_call steps, and an observer is told of single ones.
             if count < planned.execution.steps_per_call or looked:
                 return [loss for batch in batches for loss in self.train([batch])]
-        given = [self.inputs(batch, first + number) for number, batch in enumerate(batches)]
+        if given is None:
+            given = [self.inputs(batch, first + number) for number, batch in enumerate(batches)]
         before = self.runner.read() if self._stops and self.steps.not_finite is None else None
         # A single step waits for its end. A trap ends it in the middle, and several in a call are too long to wait for:
         # these are undone instead, which costs a copy of the state.
