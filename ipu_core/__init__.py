@@ -6,7 +6,8 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
 training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
-           a Training says what decides the bits, an Execution where they are made; Hmc samples from a density
+           a Training says what decides the bits, an Execution where they are made; Clones train beside each other on
+           one chip; Hmc samples from a density
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from ipu_core.study.sweep import sweep
     from ipu_core.study.swept import Sweep
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
+    from ipu_core.train.clones import Clone, Clones
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
@@ -121,6 +123,8 @@ __all__ = [
     "Chains",
     "ChangesNothing",
     "Checkpoint",
+    "Clone",
+    "Clones",
     "Codelet",
     "Copies",
     "Copy",
@@ -288,6 +292,7 @@ _find = lazy_names(
         "train": "",
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
+        "train.clones": "Clone Clones",
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
         "train.units": "mup_groups",

@@ -47,7 +47,7 @@ class Clone:
         options: the fields of its Training, where that is not given.
 
     Raises:
-        TypeError, ValueError: no name, or no number of tiles.
+        TypeError, ValueError: no name, or no number of tiles; as of `Training`.
     """
 
     loss: Loss
@@ -75,6 +75,10 @@ class Clone:
         expect(str, name=name)
         if tiles is not None:
             integer("tiles", tiles, 1)
+        if training is None:
+            Training(**options)
+        elif options:
+            raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
         given = (loss, params, training, key, model_state, tiles, name, dict(options))
         for own, value in zip(self.__dataclass_fields__, given, strict=True):
             object.__setattr__(self, own, value)  # frozen
@@ -350,13 +354,9 @@ def _shares(models: Sequence[Clone], execution: Execution) -> list[int]:
 def _loop(model: Clone, name: str, batch: Any, execution: Execution, on_nonfinite: str) -> TrainLoop:
     """The training of a clone on its tiles, with the clone's name in what refuses it."""
     try:
-        options = dict(model.options)
-        if model.training is None:
-            # As target= says for a TrainLoop.
-            options = {"family": execution.target.family, "adder": execution.target.adder, **options}
-        training = model.training or Training(**options)
-        if model.training is not None and options:
-            raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
+        # The family and the adder as target= says them for a TrainLoop.
+        chip = execution.target
+        training = model.training or Training(**{"family": chip.family, "adder": chip.adder, **model.options})
         if training.replicas > 1:
             raise ValueError(f"replicas={training.replicas} are chips, and clones share one: a TrainLoop has them")
         if training.draws_on_tiles:

@@ -41,9 +41,8 @@ from lowprec.processor import in_default_state
 
 Resumed = tuple[int, dict[str, Any]]
 """The step of a checkpoint that was loaded, and the state of its run."""
-AS_MADE = frozenset(
-    ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
-)  # to set one would change what is said and not what is done
+AS_MADE = ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
+"""What is read alone: to set one would change what is said and not what is done."""
 
 
 class TrainLoop(Reports):
@@ -329,13 +328,15 @@ class TrainLoop(Reports):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: no checkpoint, or that of a loop with another key, precision, loss
-                scale, control, step or state. The learning rate may be another.
+            ValueError: no checkpoint, or that of a loop with another key, precision, loss scale, control, step or
+                state. The learning rate may be another.
         """
         self._take_up(str(path), *checkpoint.load(path))
 
     def _check(self, where: str, meta: dict[str, Any]) -> None:
         """Refuses a checkpoint of another training."""
+        if (several := meta.get("clones")) is not None:
+            raise ValueError(f"{where} is the checkpoint of clones {', '.join(several)}, which Clones.load takes up")
         planned = self._stepper.prepared.planned
         # Version 0.1.0 hashed the same step in its own spelling.
         if meta.get("traced step") == planned.older_digest:
