@@ -104,12 +104,13 @@ if TYPE_CHECKING:
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.clones import Clone, Clones
     from ipu_core.train.data.batches import Epochs, Samples
+    from ipu_core.train.execution import Execution
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
-    from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.recipes import recipe
+    from ipu_core.train.training import Training
     from ipu_core.train.units import mup_groups
 
 __all__ = [
@@ -296,7 +297,8 @@ _find = lazy_names(
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
         "train.units": "mup_groups",
-        "train.options": "Execution Training",
+        "train.execution": "Execution",
+        "train.training": "Training",
         "train.recipes": "recipe",
         "train.predictor": "Predictor",
         "train.loss_scale": "LossScale",

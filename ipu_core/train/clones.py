@@ -22,11 +22,12 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.callbacks import Stateful
 from ipu_core.train.data.batches import Batches, Feed, check_enough
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import ExecutionOptions, TrainingOptions, takes
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import Loss
 from ipu_core.train.stepper import Hold
+from ipu_core.train.training import Training
 from lowprec import Key
 from lowprec.checks import expect, expect_path, integer, listed, shown
 
