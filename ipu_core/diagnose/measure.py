@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
+from ipu_core.ir.block import Array, Atom, Equation, Literal, Var, is_wide
 from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
@@ -109,7 +109,9 @@ class Measuring:
             result: What it wrote.
             histogram: To which its exponents are added (see `Measured`).
         """
-        if self._as_it_is:
+        if is_wide(self._format):
+            found = _counted_wide(result, self._most, self._step, histogram)
+        elif self._as_it_is:
             found = backends.current().magnitudes(result, self._most, self._step, histogram)
         else:
             found = counted(result, self._format, self._most, self._step, histogram)
@@ -242,7 +244,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
 def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
     """Where an array is at or beyond the format's largest magnitude, or NaN."""
     # Negated, so that NaN is among them.
-    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
+    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < float(fmt.max)))
 
 
 def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -267,8 +269,8 @@ def spread(size: int, most: int) -> Any:
 
 
 def single(x: Array, fmt: FloatFormat) -> Array:
-    """The values of an array of a format in float32, exactly."""
-    return x if x.dtype == np.float32 else np.asarray(decode(x, fmt))
+    """The values of an array of a format in float32, or of a wide one in float64, exactly."""
+    return x if x.dtype in (np.float32, np.float64) else np.asarray(decode(x, fmt))
 
 
 def wide(x: Any, atom: Atom) -> Any:
@@ -277,6 +279,21 @@ def wide(x: Any, atom: Atom) -> Any:
         return x
     fmt = atom.type.format
     return x.astype(np.int64) if isinstance(fmt, str) else single(x, fmt).astype(np.float64)
+
+
+def _counted_wide(x: Array, count: int, step: int, exponents: Array) -> tuple[int, int, int, float, float]:
+    """`counted` of a float64 array; exponents that float32 lacks are counted as its smallest and largest normal ones."""
+    flat = np.abs(x.reshape(-1))
+    finite = flat[np.isfinite(flat)]
+    sampled = flat[np.arange(count, dtype=np.int64) * step % max(1, flat.size)]
+    biased = np.clip(np.frexp(sampled)[1] + EXPONENT_BIAS - 1, 1, exponents.size - 2)
+    biased = np.where(np.isfinite(sampled), np.where(sampled == 0, 0, biased), exponents.size - 1)
+    exponents += np.bincount(biased, minlength=exponents.size)
+    nan = int(np.isnan(flat).sum())
+    # one after another: `sum` adds in an order of its own
+    squares = float(np.add.accumulate(np.square(finite))[-1]) if finite.size else 0.0
+    zeros = int(flat.size - np.count_nonzero(flat))
+    return zeros, flat.size - finite.size - nan, nan, squares, float(finite.max(initial=0.0))
 
 
 class UpdateCounter:

@@ -32,6 +32,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
 from lowprec.processor import in_default_state
 
 EVALUATION = 2**32
@@ -143,7 +144,7 @@ class Predictor:
 
     @in_default_state
     def __call__(self, batch: Any, number: int = 0) -> Any:
-        """The outputs for a batch, nested as the function gives them, floats in float32.
+        """The outputs for a batch, nested as the function gives them, floats in float32, of wide formats in float64.
 
         Args:
             batch: like the one it was traced with.
@@ -155,7 +156,7 @@ class Predictor:
         outputs = self._runner.feed(self._batch_inputs(batch), self._key.fold_in(number))
         assert self.block.result is not None
         made = unflatten(self.block.result.children[1], outputs)
-        return map_leaves(lambda x: x if x.dtype.kind in "iu" else x.astype(np.float32), made)
+        return map_leaves(lambda x: x if x.dtype.kind in "iu" or x.dtype == np.float64 else x.astype(np.float32), made)
 
     @property
     def profile(self) -> Profile | None:
@@ -168,7 +169,9 @@ def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRul
     """Runs a function of a trained model once on arrays in their own formats, with the orders of sums of a rule."""
     with evaluation():
         ideal = trace(function, *arguments)
-    typed = precision.apply(ideal, whole=False)
+    # float64 is what wide weights are kept in, and not NumPy's default here
+    own = [format_of(as_array(x)) for x in flatten(arguments)[0]]
+    typed = precision.apply(ideal, whole=False, inputs=own if FLOAT64 in own else None)
     orders = choose_accumulations(ideal, rule, typed)
     return execute(typed, *arguments, key=key, accumulations=orders)
 
