@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.diagnose.wide_counts import counted_wide
 from ipu_core.ir.block import Array, Atom, Equation, Literal, Var, is_wide
 from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
@@ -110,7 +111,7 @@ class Measuring:
             histogram: To which its exponents are added (see `Measured`).
         """
         if is_wide(self._format):
-            found = _counted_wide(result, self._most, self._step, histogram)
+            found = counted_wide(result, self._most, self._step, histogram)
         elif self._as_it_is:
             found = backends.current().magnitudes(result, self._most, self._step, histogram)
         else:
@@ -224,7 +225,11 @@ def _zeros(x: Array) -> int:
 
 def looked_at(x: Array, fmt: FloatFormat) -> Measured:
     """Measures an array by itself."""
-    zeros, infinite, nan, squares, largest, exponents = magnitudes(x, fmt, sample=HISTOGRAM_OF)
+    if is_wide(fmt):
+        exponents, most = np.zeros(EXPONENTS, np.int64), min(HISTOGRAM_OF, x.size)
+        zeros, infinite, nan, squares, largest = counted_wide(x, most, step_through(x.size, most), exponents)
+    else:
+        zeros, infinite, nan, squares, largest, exponents = magnitudes(x, fmt, sample=HISTOGRAM_OF)
     return Measured(x.size, zeros, infinite, nan, 0, 0, 0, squares, largest, exponents)
 
 
@@ -279,21 +284,6 @@ def wide(x: Any, atom: Atom) -> Any:
         return x
     fmt = atom.type.format
     return x.astype(np.int64) if isinstance(fmt, str) else single(x, fmt).astype(np.float64)
-
-
-def _counted_wide(x: Array, count: int, step: int, exponents: Array) -> tuple[int, int, int, float, float]:
-    """`counted` of a float64 array; exponents that float32 lacks are counted as its smallest and largest normal ones."""
-    flat = np.abs(x.reshape(-1))
-    finite = flat[np.isfinite(flat)]
-    sampled = flat[np.arange(count, dtype=np.int64) * step % max(1, flat.size)]
-    biased = np.clip(np.frexp(sampled)[1] + EXPONENT_BIAS - 1, 1, exponents.size - 2)
-    biased = np.where(np.isfinite(sampled), np.where(sampled == 0, 0, biased), exponents.size - 1)
-    exponents += np.bincount(biased, minlength=exponents.size)
-    nan = int(np.isnan(flat).sum())
-    # one after another: `sum` adds in an order of its own
-    squares = float(np.add.accumulate(np.square(finite))[-1]) if finite.size else 0.0
-    zeros = int(flat.size - np.count_nonzero(flat))
-    return zeros, flat.size - finite.size - nan, nan, squares, float(finite.max(initial=0.0))
 
 
 class UpdateCounter:

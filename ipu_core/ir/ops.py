@@ -382,7 +382,7 @@ SUMS = frozenset(name for name in PLANNED if not OPS[name].exact)
 
 
 def promote(formats: list[Format]) -> FloatFormat:
-    """The format of a result nobody asked for: the operands' own if they agree, else float32, or float64 for wide ones."""
+    """The format of a result nobody asked for: the operands' own if they agree, else float32; float64 for wide ones."""
     floats = [f for f in formats if isinstance(f, FloatFormat)]
     if floats and all(f is floats[0] or f == floats[0] for f in floats):
         return floats[0]

@@ -32,7 +32,7 @@ def round(
     their own in every step, and in every call. The gradient is that of the identity, in the precision's formats.
 
     Args:
-        x: a traced value, or an array, which `lowprec.round` rounds.
+        x: a traced value, or an array, which `lowprec.round` rounds (in float64, to what float32 lacks values of).
         fmt: a FloatFormat, name or dtype.
         rounding: a mode, a `lowprec.Rounding`, or an `OwnRounding`.
         key: of stochastic modes on an array; a traced value has none to give.
@@ -52,8 +52,9 @@ def round(
             how.rule(wanted)  # refuses a policy that the format cannot express
         return rounded(x, wanted, how)
     if isinstance(how, OwnRounding):
-        return how.called(np.asarray(x, np.float64 if is_wide(wanted) else np.float32), wanted, None if key is None else as_key(key))
-    return rounded_values(x, wanted, how, key=key)
+        given = np.asarray(x, np.float64 if is_wide(wanted) else np.float32)
+        return how.called(given, wanted, None if key is None else as_key(key))
+    return rounded_values(np.asarray(x, np.float64) if is_wide(wanted) else x, wanted, how, key=key)
 
 
 def quantize(

@@ -232,8 +232,8 @@ def check_float32_holds(accumulate: FloatFormat) -> None:
     # Asked of all values, not of the number of bits: a bias can move a narrow format out of float32's range.
     if not float32.contains(accumulate):
         raise ValueError(
-            f"{accumulate.name} cannot accumulate: partial sums are float32, which lacks some of its values; lowprec.sum "
-            "and lowprec.dot add in any format, and out_format='float64' stores float32 sums"
+            f"{accumulate.name} cannot accumulate: partial sums are float32, which lacks some of its values; "
+            "lowprec.sum and lowprec.dot add in any format, and out_format='float64' stores float32 sums"
         )
 
 

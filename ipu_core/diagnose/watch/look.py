@@ -19,13 +19,15 @@ from ipu_core.diagnose.measure import (
     is_rounded,
     one_number,
     spread,
+    wide,
 )
 from ipu_core.diagnose.watch.values import WatchedValue
+from ipu_core.diagnose.wide_counts import counted_wide, has_wide
 from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
 from ipu_core.ir.bodies import equations_of, outputs_of
 from lowprec import FloatFormat, backends
 from lowprec.statistics.counts import EXPONENTS, as_counted, step_through
-from lowprec.statistics.updates import changes, wanted_and_lost
+from lowprec.statistics.updates import UpdateCount, changes, wanted_and_lost
 
 COUNTS = ("elements", "zeros", "infinite", "nan", "underflow", "overflow", "saturated", "wanted", "lost")
 ROW = np.dtype(
@@ -115,7 +117,23 @@ class Look:
 
 
 def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
-    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost."""
+    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost.
+
+    Of wide values in float64.
+    """
+    if has_wide(equation):
+        before, change, after = (
+            wide(x, atom)
+            for x, atom in zip((*operands[:2], result), (*equation.inputs[:2], equation.output), strict=True)
+        )
+        change = np.broadcast_to(change * float(operands[2]), result.shape)
+        count, most = UpdateCount.of(before, change, after), min(HISTOGRAM_OF, result.size)
+        found = counted_wide(change, most, step_through(result.size, most), histogram)
+        zeros, infinite, nan, squares, largest = found
+        return Measured(result.size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), (
+            count.wanted,
+            count.lost,
+        )
     weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
     size, factor = result.size, float(np.float32(operands[2]))
     most = min(HISTOGRAM_OF, size)
@@ -127,11 +145,14 @@ def _update(equation: Equation, operands: Sequence[Any], result: Array, histogra
 
 def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
     """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
-    before, after = (_counted(x, equation.output, result) for x in (old, result))
+    in_float64 = has_wide(equation)
+    before, after = (
+        wide(x, equation.output) if in_float64 else _counted(x, equation.output, result) for x in (old, result)
+    )
     size, most = result.size, min(result.size, LOST_OF)
     # Most moments are such a sum, which the compiled pass takes; any other equation is computed again.
     sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
-    if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
+    if equation.op == "scaled_add" and not in_float64 and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
         step = step_through(size, most)
         wanted, lost = changes(base, direction, float(operands[2]), before, after, most, step)

@@ -135,8 +135,8 @@ class OperandScaling:
             raise TypeError(f"{name} must be a FloatFormat or BlockFormat such as lowprec.float8_e5m2, not {fmt!r}")
         elif not float32.contains(fmt):
             raise ValueError(
-                f"{name} cannot be {fmt.name}: operands are cast from float32, which lacks values of it; products of wider "
-                f"ones are not cast, as in fp32.32/operands={fmt.name}/partials=float64"
+                f"{name} cannot be {fmt.name}: operands are cast from float32, which lacks values of it; products of "
+                f"wider ones are not cast, as in fp32.32/operands={fmt.name}/partials=float64"
             )
 
     @property

@@ -48,8 +48,8 @@ class Precision(RoleFormats):
             `changed` one that has other fields and is called so.
         operands: activations, and everything that goes into a forward product.
         gradients: cotangents of activations and weights.
-        partials: partial sums of products and reductions. One that float32 lacks values of, such as float64, as operands
-            and gradients of such formats need: then sums are made in float64 (see `ir.run.wide`).
+        partials: partial sums of products and reductions. One that float32 lacks values of, such as float64,
+            as operands and gradients of such formats need: then sums are made in float64 (see `ir.run.wide`).
         output: results of products.
         weights: the weights that are kept (master weights) and updated.
         gradient_sum: the sum of gradients over micro-batches.
@@ -84,8 +84,8 @@ class Precision(RoleFormats):
 
     Raises:
         TypeError: a format that is no FloatFormat, a rule that is none.
-        ValueError: partials that hold no sums; a rounding it does not have; a rule for a field that there is not; a name that says something else than the
-            fields.
+        ValueError: partials that hold no sums; a rounding it does not have; a rule for a field that there is not; a
+            name that says something else than the fields.
     """
 
     def __post_init__(self) -> None:
@@ -332,8 +332,7 @@ PRESETS: Mapping[str, Precision] = {
 """The named precisions. "mlperf-bert" is the recipe as told in the talk (its root and its factor of 1,024 are this
 library's own: published nowhere), "-pod16" as in the published configuration of v1.1 on 16 chips, "-v2" as in those of
 v2.0: both moments FP16 on the chip, times 10 and 100; how those added up gradients is not known, here in float32.
-"float64" is a baseline on the direct engine: every operation in float64, in a stated order, beside which float32 can be seen
-too. It is slow.
+"float64" is a baseline, on the direct engine: every operation in float64, sums in a stated order. It is slow.
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
 "fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `SCALINGS` in
 `ir.precision.operand_scaling`), on that engine too.

@@ -57,8 +57,8 @@ BACKWARD = ("grad_input", "grad_weight")
 def cast(value: Any, fmt: Format) -> Array:
     """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
 
-    Formats without a storage dtype are values of theirs in float32, or in float64 where that lacks some, and overflow as
-    their own rule is.
+    Formats without a storage dtype are values of theirs in float32, or in float64 where that lacks some, and overflow
+    as their own rule is.
 
     Raises:
         TypeError: masked elements.

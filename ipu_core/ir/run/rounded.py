@@ -1,8 +1,9 @@
 """Results that no tile rounds: computed in float32, then rounded once by lowprec, whatever the format and mode.
 
 These are those in formats without a storage dtype (e5m3, fixed point), which are kept as float32 on the format's grid
-(as float64 where float32 lacks values of theirs, as it does of float64), and those that a precision rounds in a way of its own. Overflow, infinities and subnormals are then what the rounding
-says, or the format, and not what the machine's floating-point control does.
+(as float64 where float32 lacks values of theirs, see `wide`), and those that a precision rounds in a way of its own.
+Overflow, infinities and subnormals are then what the rounding says, or the format, and not what the machine's
+floating-point control does.
 """
 
 from __future__ import annotations

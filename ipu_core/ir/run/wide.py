@@ -3,8 +3,8 @@
 Values of wide formats (float64, e9m5, e5m25) are kept as float64 on the format's grid. An elementwise operation that
 reads or makes one is an IEEE operation of float64, or a function of `wide_functions`; `scaled_add` is two. Sums are in
 float64 where their partial sums are in a wide format: products are rounded to float64, then added one after another, in
-the parts and stages of the order, and after each of its groups the total is rounded to that format. NumPy is asked for nothing but operations that IEEE 754 defines, in an order that is written here:
-the bits are the same on every machine.
+the parts and stages of the order, and after each of its groups the total is rounded to that format. NumPy is asked for
+nothing but operations that IEEE 754 defines, in an order that is written here: the bits are the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.tile import SECOND_ROUNDING
 from ipu_core.ir.block import Array, Equation, Params, is_wide
 from ipu_core.ir.convolution import place, reached, windowed
-from ipu_core.ir.exact import EXACT, exact
+from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import DOTS, ELEMENTWISE, SUMS
 from ipu_core.ir.run.rounded import is_rounded_apart, rounded
 from ipu_core.ir.run.wide_functions import FUNCTIONS
@@ -31,7 +31,6 @@ from lowprec import float64 as FLOAT64
 from lowprec import round as rounded_values
 from lowprec.values.axes import fold
 
-Rule = Callable[[list[Any], Params], Any]
 PANEL = 1 << 15
 """Elements of a result that are summed at a time: so many stay in the cache while products are added to them."""
 
@@ -41,7 +40,7 @@ def is_computed_wide(equation: Equation) -> bool:
     formats = [var.type.format for var in (*equation.operands, *equation.outputs)]
     if equation.op in SUMS:
         return is_wide(equation.arithmetic.accumulate or formats[-1])
-    return equation.op in _RULES and any(map(is_wide, formats))
+    return equation.op in _NO_SUMS and any(map(is_wide, formats))
 
 
 def prepared(
@@ -64,7 +63,7 @@ def prepared(
         values = [_values(x) for x in operands]
         with np.errstate(all="ignore"):
             if how is None:
-                made = _RULES[equation.op](values, equation.params)
+                made = _made(equation.op, values, equation.params)
             else:
                 made = _summed(equation, _Sum(how, partials, rounding, key), values)
         made = np.asarray(made).reshape(equation.output.type.shape)
@@ -77,7 +76,9 @@ def _values(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind not in "iu" else x
 
 
-def _stored(equation: Equation, made: Array, key: Key | None, control: FloatingPointControl, out: Array | None) -> Array:
+def _stored(
+    equation: Equation, made: Array, key: Key | None, control: FloatingPointControl, out: Array | None
+) -> Array:
     """A float64 result in the equation's format: by the machine's rules into what it has, else by the format's own."""
     fmt, rounding = equation.output.type.format, equation.arithmetic.rounding
     if not isinstance(fmt, FloatFormat):
@@ -131,7 +132,7 @@ class _Sum:
                 add(total, begin, min(stop, begin + group))
                 total = self._rounded(total, 2 + begin // group, first)
             parts.append(total)
-        *stages, last = order.stage_runs(len(parts))
+        *stages, _ = order.stage_runs(len(parts))
         made = 0
         for runs in stages:
             parts = [np.add.accumulate(parts[begin:end])[-1] for begin, end in runs]
@@ -185,17 +186,19 @@ def _dot(a: Array, b: Array, how: _Sum) -> Array:
     *lead, rows, terms = a.shape
     columns = b.shape[-1]
     out, step = np.empty((*lead, rows, columns)), max(1, PANEL // max(1, columns))
-    for number, place in enumerate(np.ndindex(*lead)):
+    for number, at in enumerate(np.ndindex(*lead)):
         for row in range(0, rows, step):
-            left, right = np.ascontiguousarray(a[place][row : row + step].T), b[place]
+            left, right = np.ascontiguousarray(a[at][row : row + step].T), b[at]
             product = np.empty((left.shape[1], columns))
 
-            def add(total: Array, begin: int, stop: int, x: Array = left, y: Array = right, to: Array = product) -> None:
+            def add(
+                total: Array, begin: int, stop: int, x: Array = left, y: Array = right, to: Array = product
+            ) -> None:
                 for term in range(begin, stop):
                     np.add(total, np.multiply(x[term][:, None], y[term], out=to), out=total)
 
             first = (number * rows + row) * columns
-            out[place][row : row + step] = how.of(terms, product.shape, add, first)
+            out[at][row : row + step] = how.of(terms, product.shape, add, first)
     return out
 
 
@@ -255,9 +258,8 @@ _CONVOLUTIONS: Mapping[str, Callable[..., Array]] = {
 # ---- what is no sum ----
 
 
-def _largest(operands: list[Any], params: Params) -> Array:
+def _largest(x: Array, axis: tuple[int, ...]) -> Array:
     """NaN wins, and +0 before -0, which NumPy's own maximum leaves to the processor."""
-    (x,), axis = operands, params["axis"]
     found = np.max(x, axis)
     plus = np.any((x == 0) & ~np.signbit(x), axis)
     return np.where((found == 0) & plus, 0.0, found)
@@ -271,11 +273,13 @@ _SPELT: Mapping[str, Callable[..., Any]] = {
     "convert": lambda x: np.asarray(x, np.float64),
     **FUNCTIONS,
 }
-"""What `EXACT` leaves open: which of two zeros is the larger one, and the bits of functions."""
+"""What `exact` leaves open: which of two zeros is the larger one, and the bits of functions."""
 
-_RULES: Mapping[str, Rule] = {
-    **{op: lambda operands, _, rule=_SPELT.get(op, EXACT[op]): rule(*operands) for op in ELEMENTWISE},
-    "reduce_max": _largest,
-    **{op: lambda operands, params, op=op: exact(op, operands, params) for op in ("scatter_add", "scatter_max", "put_along")},
-}
-"""By operation, of float64 arrays, Python numbers and integers. `np.add.at` adds in the order of the indices."""
+_NO_SUMS = (*ELEMENTWISE, "reduce_max", "scatter_add", "scatter_max", "put_along")
+
+
+def _made(op: str, operands: list[Any], params: Params) -> Any:
+    """What is no sum of float64 arrays, Python numbers and integers. (`np.add.at` adds in the order of the indices.)"""
+    if op == "reduce_max":
+        return _largest(operands[0], params["axis"])
+    return _SPELT[op](*operands) if op in _SPELT else exact(op, operands, params)

@@ -1,7 +1,8 @@
 """Elementary functions in float64, as fixed sequences of IEEE operations on NumPy arrays: the same bits everywhere.
 
-NumPy's own, and a libm's, differ between processors and versions. Results are within 5 units of the last place, those of `sin`,
-`cos` and `gelu_gradient` within 2^-51, as `tests/ipu_core/ir/test_wide_functions.py` measures: not correctly rounded.
+NumPy's own, and a libm's, differ between processors and versions. Results are within 5 units of the last place, those
+of `sin`, `cos` and `gelu_gradient` within 2^-51, as `tests/ipu_core/ir/test_wide_functions.py` measures; they are not
+correctly rounded.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
+"""Of float64."""
 
+_LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 # Parts of ln 2 and of pi / 2: the first ones so short that their products with whole numbers are exact.
 _LN2 = float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")
 _HALF_PI = tuple(map(float.fromhex, ("0x1.921fb54400000p+0", "0x1.0b4611a600000p-34", "0x1.3198a2e037073p-69")))
@@ -38,7 +41,7 @@ _ERFC = (
 of Shepherd and Laframboise (Math. Comp. 36, 1981)."""
 
 
-def _horner(x: Floats, coefficients: Sequence[float]) -> Floats:
+def _horner(x: Floats, coefficients: Sequence[float]) -> Any:
     """A polynomial, its highest coefficient first."""
     total = np.full_like(x, coefficients[0])
     for each in coefficients[1:]:
@@ -49,12 +52,12 @@ def _horner(x: Floats, coefficients: Sequence[float]) -> Floats:
 def _exp_parts(x: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     """(q, k) with exp(x) = 2^k (1 + q)."""
     bounded = np.where(np.isnan(x), 0.0, np.clip(x, -760.0, 720.0))
-    k = np.rint(bounded * (1 / math.log(2)))
+    k = np.rint(bounded * _LOG2_E)
     r = (bounded - k * _LN2[0]) - k * _LN2[1]
     return r * _horner(r, _EXP), k.astype(np.int64)
 
 
-def exp(x: Any) -> Floats:
+def exp(x: Any) -> Any:
     """e**x; 0 and inf beyond the range."""
     x = np.asarray(x, np.float64)
     fraction, power = _exp_parts(x)
@@ -64,7 +67,7 @@ def exp(x: Any) -> Floats:
     return np.where(np.isnan(x), x, result)
 
 
-def log(x: Any) -> Floats:
+def log(x: Any) -> Any:
     """The natural logarithm; -inf for zeros, NaN below."""
     x = np.asarray(x, np.float64)
     fraction, power = np.frexp(np.where((x > 0) & (x < np.inf), x, 1.0))
@@ -76,7 +79,7 @@ def log(x: Any) -> Floats:
     return np.where(x >= 0, result, np.nan)
 
 
-def tanh(x: Any) -> Floats:
+def tanh(x: Any) -> Any:
     """The hyperbolic tangent; keeps -0."""
     x = np.asarray(x, np.float64)
     fraction, power = _exp_parts(np.minimum(2 * np.abs(x), 80.0))
@@ -85,12 +88,12 @@ def tanh(x: Any) -> Floats:
     return np.where(np.isnan(x), x, np.copysign(less_one / (less_one + 2), x))
 
 
-def sigmoid(x: Any) -> Floats:
+def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return 1 / (1 + exp(-np.asarray(x, np.float64)))
 
 
-def _erfc(z: Floats, square: tuple[Floats, Floats]) -> Floats:
+def _erfc(z: Floats, square: tuple[Floats, Floats]) -> Any:
     """erfc(z) for z >= 0, given z^2 as a number and what is missing of it."""
     t = (z - 3.75) / (z + 3.75)
     one, two = np.zeros_like(t), np.zeros_like(t)
@@ -109,7 +112,7 @@ def _squared(z: Floats) -> tuple[Floats, Floats]:
     return square, ((high * high - square) + 2 * high * low) + low * low
 
 
-def erf(x: Any) -> Floats:
+def erf(x: Any) -> Any:
     """The error function; keeps -0."""
     x = np.asarray(x, np.float64)
     z = np.where(np.isnan(x), 0.0, np.minimum(np.abs(x), 12.0))
@@ -118,7 +121,7 @@ def erf(x: Any) -> Floats:
     return np.where(np.isnan(x), x, np.copysign(result, x))
 
 
-def _normal_distribution(x: Floats) -> Floats:
+def _normal_distribution(x: Floats) -> Any:
     """Phi(x)."""
     size = np.where(np.isnan(x), 0.0, np.minimum(np.abs(x), 40.0))
     whole, missing = _squared(size)
@@ -126,13 +129,13 @@ def _normal_distribution(x: Floats) -> Floats:
     return np.where(np.isnan(x), x, np.where(x < 0, upper, 1 - upper))
 
 
-def gelu(x: Any) -> Floats:
+def gelu(x: Any) -> Any:
     """x Phi(x)."""
     x = np.asarray(x, np.float64)
     return np.maximum(x, -40.0) * _normal_distribution(x)
 
 
-def gelu_gradient(x: Any) -> Floats:
+def gelu_gradient(x: Any) -> Any:
     """Phi(x) + x phi(x)."""
     x = np.asarray(x, np.float64)
     bounded = np.clip(x, -40.0, 40.0)
@@ -140,7 +143,7 @@ def gelu_gradient(x: Any) -> Floats:
     return _normal_distribution(x) + bounded * density
 
 
-def _sine(x: Any, quadrant: int) -> Floats:
+def _sine(x: Any, quadrant: int) -> Any:
     x = np.asarray(x, np.float64)
     far = np.isfinite(x) & (np.abs(x) > _FARTHEST)
     if far.any():
@@ -155,7 +158,7 @@ def _sine(x: Any, quadrant: int) -> Floats:
     return np.where(np.isfinite(x), np.where(turns & 2, -result, result), np.nan)
 
 
-FUNCTIONS: Mapping[str, Callable[[Any], Floats]] = {
+FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "exp": exp,
     "log": log,
