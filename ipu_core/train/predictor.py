@@ -13,7 +13,7 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import OtherOrders
-from ipu_core.ir.block import Block, Format, Type
+from ipu_core.ir.block import Block, Format, Type, is_wide
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.retype import cast
@@ -122,11 +122,12 @@ class Predictor:
         self.write(params, model_state)
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
-        """The state's types: weights in the precision's format, what the model carries in float32."""
+        """The state's types: weights in the precision's format, what the model carries as a training carries it."""
         # By name: a rule may keep some weights wide, and these must not be rounded here.
         own = [_kind(x, self.precision.weights_of(name)) for name, x in named(params)]
         weights = unflatten(flatten(params)[1], own)
-        return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
+        carried = FLOAT64 if is_wide(self.precision.rule("forward", "norm").output) else FLOAT32
+        return (weights, map_leaves(lambda x: _kind(x, carried), model_state)) if self._has_state else (weights,)
 
     def write(self, params: Any, model_state: Any = None) -> None:
         """Takes other parameters, and another state where the model has one.

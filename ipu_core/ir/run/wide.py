@@ -31,7 +31,7 @@ from lowprec import float64 as FLOAT64
 from lowprec import round as rounded_values
 from lowprec.values.axes import fold
 
-PANEL = 1 << 15
+PANEL = 1 << 14
 """Elements of a result that are summed at a time: so many stay in the cache while products are added to them."""
 
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
-from ipu_core import Adam, Lamb, Precision, Predictor, Sgd, TrainLoop, UnsupportedByTarget, nn
+from ipu_core import Adam, Precision, Predictor, Sgd, TrainLoop, UnsupportedByTarget, nn, trace, value_and_grad
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import ChangesNothing, NotFinite
+from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.run.execute import Executable
 from lowprec import Accumulation, Key, Rounding
@@ -76,7 +78,6 @@ class WideByHand(ByHand):
         assert last == ((0, len(parts)),)
         return self.rounded(sum(parts[1:], parts[0]), "output", ("dot", role, name))
 
-
     def step(self, params: dict[str, Array]) -> dict[str, Array]:
         x, target = BATCH
         x = self.rounded(x, "operands", ("convert", "forward", None), "float32")
@@ -135,3 +136,183 @@ def test_a_step_is_float64_and_lowprec_round_after_each_operation(spec: str) -> 
             for name in params:
                 assert (after[name].dtype == np.float64) == is_wide(weights)
                 np.testing.assert_array_equal(after[name].astype(params[name].dtype), params[name])
+
+
+def everything(params: Any, batch: Any) -> Any:
+    """Most operations that a loss has: convolutions, look-ups, norms, attention, maxima, segments, dropout, a scan."""
+    images, tokens, labels = batch
+    x = nn.max_pool2d(nn.gelu(nn.conv2d(images, params["kernel"], stride=(2, 1), padding=1, groups=2)), 2)
+    h = nn.flatten(x) @ params["dense"]
+    e = nn.layer_norm(nn.embedding(params["table"], tokens), params["scale"], params["bias"])
+    e = nn.attention(e, e, e) + nn.dropout(nn.silu(e), 0.25)
+    state, _ = nn.scan(lambda c, row: (nn.tanh(c + row), nn.sigmoid(c)), h, np.transpose(e, (1, 0, 2)))
+    state = state + nn.segment_sum(nn.erf(h), np.array([1, 0, 1], np.int32), 3)
+    top, _ = nn.topk(state, 2)
+    logits = nn.concatenate([state @ params["out"], nn.exp(-nn.square(top)) / (1 + nn.log(1 + nn.square(top)))], 1)
+    return nn.cross_entropy(logits, labels) + 0.01 * nn.mean(nn.maximum(nn.sin(state), nn.rsqrt(2 + nn.cos(state))))
+
+
+def given_arrays() -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    sizes = {"kernel": (3, 2, 2, 4), "dense": (16, 4), "table": (9, 4), "scale": (4,), "bias": (4,), "out": (4, 3)}
+    params = {name: (rng.standard_normal(size) / 2).astype(np.float32) for name, size in sizes.items()}
+    images = rng.standard_normal((3, 6, 8, 4)).astype(np.float32)
+    return params, (images, rng.integers(0, 9, (3, 5)).astype(np.int32), np.array([0, 2, 4], np.int32))
+
+
+def typed(spec: str) -> tuple[Block, list[Any]]:
+    params, batch = given_arrays()
+    block = Precision.parse(spec).apply(trace(value_and_grad(everything), params, batch))
+    return block, flatten((params, batch))[0]
+
+
+@pytest.mark.parametrize(
+    "spec", ["float64", "fp32.32/every=e10m9@stochastic/group=8/splits=3", "fp32.32/every=e5m25@odd"]
+)
+def test_plain_evaluation_gives_the_bits_of_prepared_calls(spec: str) -> None:
+    block, leaves = typed(spec)
+    made = Executable(block).run(leaves, Key(3))
+    for one, other in zip(made, evaluate_flat(block, leaves, "declared", key=3), strict=True):
+        assert one.dtype == other.dtype == np.float64
+        np.testing.assert_array_equal(one, other)
+
+
+def test_float64_is_near_to_ideal_arithmetic() -> None:
+    """Which is NumPy's, in orders and with functions of its own."""
+    block, leaves = typed("float64")
+    computed = (e for e in equations_of(block) if e.op != "gather")  # of a weight as it was given
+    assert {e.output.type.format for e in computed} <= {lp.float64, "int32"}
+    for one, other in zip(Executable(block).run(leaves, 3), evaluate_flat(block, leaves, key=3), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-15)
+
+
+def options(**others: Any) -> dict[str, Any]:
+    return {"optimizer": Adam(0.01), "engine": "direct", "key": 7, **others}
+
+
+def test_weights_and_moments_begin_go_on_and_are_kept_as_they_are(tmp_path: Path) -> None:
+    exact = {name: x.astype(np.float64) * (1 + 2.0**-40) for name, x in PARAMS.items()}
+    loop = TrainLoop(loss, exact, BATCH, precision="float64", **options())
+    np.testing.assert_array_equal(loop.params["w1"], exact["w1"])
+    losses = loop.run([BATCH] * 2, 2)
+    assert losses.dtype == np.float64
+    assert losses[1] != losses[1].astype(np.float32)
+    for name in ("state.npz", "state.safetensors"):
+        loop.save(tmp_path / name)
+        other = TrainLoop(loss, PARAMS, BATCH, precision="float64", **options())
+        other.load(tmp_path / name)
+        assert (
+            other.run([BATCH] * 3, 1)
+            == TrainLoop(loss, exact, BATCH, precision="float64", **options()).run([BATCH] * 3, 3)[2]
+        )
+
+
+def test_replicas_and_micro_batches_add_float64_in_float64() -> None:
+    batch = tuple(np.concatenate([x, -x, x + 1, x])[:16] for x in BATCH)
+    ways: list[dict[str, Any]] = [{}, {"micro_batches": 4}, {"replicas": 4}, {"replicas": 4, "sharded": "*"}]
+    ends = [TrainLoop(loss, PARAMS, batch, precision="float64", **options(**way)) for way in ways]
+    for loop in ends:
+        loop.run([batch] * 2, 2)
+        np.testing.assert_allclose(loop.params["w1"], ends[0].params["w1"], rtol=1e-13)
+
+
+def test_predictions_are_in_float64() -> None:
+    made = Predictor(lambda p, x: x @ p["w1"], PARAMS, BATCH[0], precision="float64", engine="direct")(BATCH[0])
+    assert made.dtype == np.float64
+    np.testing.assert_allclose(made, BATCH[0].astype(np.float64) @ PARAMS["w1"], rtol=1e-14)
+
+
+def test_a_watch_counts_wide_values() -> None:
+    """Products beyond float32, and updates that are lost: less than half of the last place."""
+
+    def far(params: Any, batch: Any) -> Any:
+        return (batch * params["w"]).sum() * 2.0**-100
+
+    batch = np.full(8, 2.0**100, np.float32)
+    loop = TrainLoop(far, {"w": np.full(8, 2.0**127, np.float32)}, batch, precision="fp32.32/every=e9m5",
+                     optimizer=Sgd(0.25), engine="direct", watch=1)  # fmt: skip
+    assert loop.run([batch], 1)[0] == 2.0**130
+    record = loop.watched
+    assert record is not None
+    seen = {str(value["kind"]): row for value, row in zip(record.values, record.rows[0], strict=True)}
+    assert seen["weight"]["largest"] == 2.0**127
+    assert seen["weight"]["histogram"].tolist() == [0] * 95 + [8]
+    assert (seen["update"]["wanted"], seen["update"]["lost"], seen["update"]["largest"]) == (8, 8, 0.25)
+    product = record.rows[0][[str(value["op"]) for value in record.values].index("multiply")]
+    assert (product["rms"], product["infinite"]) == (2.0**227, 0)
+
+
+SUM = Accumulation(group=4, splits=2)
+
+
+@pytest.mark.parametrize("spec, options, says", [
+    ("fp32.32/operands=e9m5", {}, r"w1\.forward\.dot\.0 adds up e9m5, .* in partials of float32: say partials=float64"),
+    ("fp16.16/nearest/w2:gradients=float64", {}, "adds up float64, .* in partials of float16"),
+    ("fp8/forward=e9m5", {}, "forward cannot be e9m5: operands are cast from float32"),
+    ("float64/promote=2", {}, r"w1\.forward\.dot\.\d+ is summed in float64, .* without promotion"),
+    ("fp32.32/partials=e9m5/adder=pairwise", {}, "one addition after another, without adder pairwise"),
+    ("float64", {"control": FloatingPointControl(inv=True)}, "where a tile raises no exceptions"),
+    ("fp32.32/weights=float64@odd", {}, "weights are float64, in which results are not rounded"),
+    ("fp32.32/stash=e9m5", {}, "unknown field 'stash'"),
+    ("fp32.32/partials=float8_e8m0fnu", {}, "no negative numbers or no zero"),
+])  # fmt: skip
+def test_what_there_is_not_is_refused(spec: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        TrainLoop(loss, PARAMS, BATCH, precision=spec, optimizer=Sgd(0.1), engine="direct", **options)
+
+
+@pytest.mark.parametrize(
+    "spec", ["float64", "fp32.32/weights=float64", "fp32.32/partials=float64", "fp32.32/moments=e9m5"]
+)
+def test_no_tile_has_wide_formats(spec: str) -> None:
+    with pytest.raises(UnsupportedByTarget, match="direct engine"):
+        TrainLoop(loss, PARAMS, BATCH, precision=spec, optimizer=Adam(0.1))
+
+
+def test_a_part_of_a_loss_in_a_wide_format() -> None:
+    def far(x: Any) -> Any:
+        big = nn.convert(x, "e9m12") * 2.0**60  # wider than a half, which the precision has
+        return (big * big) @ (big * big), nn.round(x, "e10m3", "up"), nn.quantize(nn.convert(x, "float64"), "e9m2")
+
+    x = np.float32([1.2345, 2.5, -3.75])
+    block = Precision.parse("fp16.32").apply(trace(far, x))
+    made = Executable(block).run([x], 0)
+    big = lp.round(x.astype(np.float64), "e9m12") * 2.0**60
+    square = lp.round(big * big, "e9m12")
+    total = (square[0] * square[0] + square[1] * square[1]) + square[2] * square[2]
+    assert np.isfinite(total)
+    assert made[0] == lp.round(total, "e9m12")
+    np.testing.assert_array_equal(made[1], lp.round(x.astype(np.float64), "e10m3", "up"))
+    np.testing.assert_array_equal(made[2], lp.round(x.astype(np.float64), "e9m2"))
+
+
+def test_arrays_are_rounded_to_wide_formats_in_float64() -> None:
+    x = np.float32([1.2345, 1e-40])
+    wanted = lp.round(x.astype(np.float64), "e9m5")
+    for made in (nn.convert(x, "e9m5"), nn.round(x, "e9m5"), nn.quantize(x, "e9m5")):
+        assert made.dtype == np.float64
+        np.testing.assert_array_equal(made, wanted)
+    assert nn.convert(np.float64([1.2345]), "e5m3").dtype == np.float32
+    own = nn.OwnRounding(lambda values: lp.round(values, "e9m5", "up"))
+    np.testing.assert_array_equal(nn.round(x, "e9m5", own), lp.round(x.astype(np.float64), "e9m5", "up"))
+
+
+def test_no_terms_are_a_zero_and_the_largest_zero_is_the_positive_one() -> None:
+    def some(x: Any, empty: Any) -> Any:
+        return x.max(axis=0), x.sum(axis=0), empty @ empty.T, np.maximum(x[0], x[1]), np.maximum(x[1], x[0])
+
+    x = np.array([[-0.0, 0.0, -0.0], [0.0, -0.0, -0.0]], np.float32)
+    block = Precision.parse("float64").apply(trace(some, x, np.zeros((2, 0), np.float32)))
+    made = Executable(block).run([x, np.zeros((2, 0), np.float32)], 0)
+    signs = [np.signbit(each).tolist() for each in made]
+    assert signs == [[False, False, True], [False] * 3, [[False] * 2] * 2, [True, False, True], [False, True, True]]
+    assert not any(each.any() for each in made)
+
+
+def test_an_order_of_rows_is_refused_beside_wide_ones() -> None:
+    index, order = np.array([0, 0, 1], np.int32), Accumulation(1, accumulate="float16")
+    block = Precision.parse("fp32.32/every=float64").apply(
+        trace(lambda x: nn.segment_sum(x, index, 2, accumulation=order), np.ones((3, 2), np.float32))
+    )
+    with pytest.raises(ValueError, match="adds in float64, where no accumulation= rounds"):
+        Executable(block)

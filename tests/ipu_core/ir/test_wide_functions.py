@@ -48,7 +48,18 @@ def test_functions_are_near_to_the_truth_in_units_of_one(name: str, x: Any, trut
     assert np.abs(FUNCTIONS[name](x) - [*map(truth, x.tolist())]).max() <= 2.0**-50
 
 
-DIGESTS = {"rsqrt": "c3917aa550d5b006", "exp": "ea7eb503d8feae6f", "log": "f94293a04df194f8", "tanh": "f5f81b9169224207", "erf": "9fb4f8aaa4288f93", "sigmoid": "125c94889a08cc26", "sin": "c5a3e77efeffde6d", "cos": "8c1e1d2495d817e5", "gelu": "bba0bf5ecaa544c0", "gelu_gradient": "44034646502189aa"}
+DIGESTS = {
+    "rsqrt": "c3917aa550d5b006",
+    "exp": "ea7eb503d8feae6f",
+    "log": "f94293a04df194f8",
+    "tanh": "f5f81b9169224207",
+    "erf": "9fb4f8aaa4288f93",
+    "sigmoid": "125c94889a08cc26",
+    "sin": "c5a3e77efeffde6d",
+    "cos": "8c1e1d2495d817e5",
+    "gelu": "bba0bf5ecaa544c0",
+    "gelu_gradient": "44034646502189aa",
+}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
