@@ -316,3 +316,40 @@ def test_an_order_of_rows_is_refused_beside_wide_ones() -> None:
     )
     with pytest.raises(ValueError, match="adds in float64, where no accumulation= rounds"):
         Executable(block)
+
+
+@pytest.mark.parametrize("fmt", ["float8_e4m3fnuz", "float16", "bfloat16", "e5m3"])
+def test_wide_values_come_into_narrow_formats_by_the_rules_of_a_cast_from_float32(fmt: str) -> None:
+    """Halves saturate, 8 bits come by way of half, and odd formats keep their own rule; but from all of float64."""
+    x = np.float32([1e6, -3e4, 1.0625, 17.0, 1.19, np.inf])
+    near = 1 + 2.0**-40  # beyond a tie for float64 alone
+
+    def cast(x: Any) -> Any:
+        return nn.convert(nn.convert(x, "float64") * near, fmt)
+
+    (made,) = Executable(trace(cast, x)).run([x], 0)
+    given = x.astype(np.float64) * near
+    control, wanted = FloatingPointControl(), lp.as_format(fmt)
+    if wanted.bits == 8:
+        given = lp.astype(given, "float16", control.rounding(Rounding(), "float16"))
+    expected = lp.round(given, wanted, control.rounding(Rounding(), wanted))
+    np.testing.assert_array_equal(made.astype(np.float64), expected.astype(np.float64))
+
+
+def test_replicas_add_up_wide_gradients_and_round_them_by_their_own_rule() -> None:
+    batch = tuple(np.concatenate([x, -x, x + 1, x])[:16] for x in BATCH)
+    precision = "fp32.32/every=e9m9@stochastic"
+    loop = TrainLoop(loss, PARAMS, batch, precision=precision, **options(replicas=4))
+    loop.run([batch], 1)
+    assert loop.params["w1"].dtype == np.float64
+    np.testing.assert_array_equal(loop.params["w1"], lp.round(loop.params["w1"], "e9m9"))
+
+
+def test_moments_that_are_wide_are_watched() -> None:
+    loop = TrainLoop(loss, PARAMS, BATCH, precision="fp32.32/moments=e9m1", **options(watch=1))
+    loop.run([BATCH] * 20, 20)
+    assert loop.watched is not None
+    rows = loop.watched.rows[:, loop.watched.values["kind"] == "moment"]
+    assert rows["wanted"].all()
+    assert rows["lost"].sum(axis=0).all()  # all go on by less than half of what they are, sooner or later
+    assert (rows["lost"] < rows["wanted"]).any()
