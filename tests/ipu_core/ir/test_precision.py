@@ -38,7 +38,9 @@ def test_every_preset_types_every_equation(spec):
     block = typed(spec, Lamb(weight_decay=0.1))
     precision = Precision.parse(spec)
     half = precision.operands
-    assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {"float32"}
+    assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {
+        half.name if precision.everywhere else "float32"
+    }
     assert formats(of(block, role="update")) == {precision.weights.name}
     assert formats(of(block, role="optimizer", family="first_moment")) == {precision.first_moment.name}
     assert formats(of(block, role="optimizer", family="second_moment")) == {precision.second_moment.name}

@@ -353,3 +353,29 @@ def test_moments_that_are_wide_are_watched() -> None:
     assert rows["wanted"].all()
     assert rows["lost"].sum(axis=0).all()  # all go on by less than half of what they are, sooner or later
     assert (rows["lost"] < rows["wanted"]).any()
+
+
+@pytest.mark.parametrize("terms, splits, rows", [(40, 20, 3), (5, 1, 300)])
+def test_stages_and_panels_draw_random_bits_of_their_own(terms: int, splits: int, rows: int) -> None:
+    """20 parts are summed in two stages, and of 300 rows of 100 no panel has all."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(size).astype(np.float32) for size in ((rows, terms), (terms, 100)))
+    spec = f"fp32.32/partials=e9m3@stochastic/group=1/splits={splits}"
+    block = Precision.parse(spec).apply(trace(lambda a, b: a @ b, a, b))
+    (equation,) = equations_of(block)
+    order, key, parts = Accumulation(1, splits), Key(11).fold_in(equation.number), []
+
+    def kept(total: Array, place: int) -> Array:
+        return np.asarray(lp.round(total, "e9m3", "stochastic", key=key.fold_in(place)))
+
+    for start, stop in order.parts(terms):
+        total = np.zeros((rows, 100))
+        for k in range(start, stop):
+            total = kept(total + a[:, k, None].astype(np.float64) * b[k], 2 + k)
+        parts.append(total)
+    *between, _ = order.stage_runs(len(parts))
+    assert len(between) == (splits > 15)
+    for runs in between:
+        parts = [kept(sum(parts[i + 1 : j], parts[i]), 2**32 + n) for n, (i, j) in enumerate(runs)]
+    (made,) = Executable(block).run([a, b], 11)
+    np.testing.assert_array_equal(made, sum(parts[1:], parts[0]).astype(np.float32))
