@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.diagnose.wide_counts import counted_wide
+from ipu_core.diagnose.wide_counts import counted_wide, has_wide
 from ipu_core.ir.block import Array, Atom, Equation, Literal, Var, is_wide
 from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
@@ -85,6 +85,9 @@ class Measuring:
     format's largest magnitude, infinite or NaN; all of them where they are few (see AGAIN), else elements evenly spaced
     that stand for the others. Partial sums are not looked at.
 
+    Attributes:
+        in_float64: Whether the equation reads or makes values that float32 lacks.
+
     Args:
         equation: The equation.
         rounding: Whether its result is rounded, as `is_rounded` says.
@@ -95,7 +98,8 @@ class Measuring:
         assert isinstance(fmt, FloatFormat)
         self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
         # The compiled pass reads these formats; others are decoded first.
-        self._as_it_is = fmt.dtype in COUNTED
+        self._as_it_is, self._wide = fmt.dtype in COUNTED, is_wide(fmt)
+        self.in_float64 = has_wide(equation)
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
         # A sum of many terms costs as much as that many elements, so fewer are computed again.
@@ -110,7 +114,7 @@ class Measuring:
             result: What it wrote.
             histogram: To which its exponents are added (see `Measured`).
         """
-        if is_wide(self._format):
+        if self._wide:
             found = counted_wide(result, self._most, self._step, histogram)
         elif self._as_it_is:
             found = backends.current().magnitudes(result, self._most, self._step, histogram)

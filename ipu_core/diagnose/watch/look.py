@@ -22,7 +22,7 @@ from ipu_core.diagnose.measure import (
     wide,
 )
 from ipu_core.diagnose.watch.values import WatchedValue
-from ipu_core.diagnose.wide_counts import counted_wide, has_wide
+from ipu_core.diagnose.wide_counts import counted_wide
 from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
 from ipu_core.ir.bodies import equations_of, outputs_of
 from lowprec import FloatFormat, backends
@@ -86,9 +86,10 @@ class Look:
         """Looks at what an equation made."""
         for row, kind, measure in self._places[equation.number]:
             if kind == "update":
-                seen = _update(equation, operands, result, self._rows[row])
+                look = _wide_update if measure.in_float64 else _update
+                seen = look(equation, operands, result, self._rows[row])
             elif kind == "moment":
-                lost = _moment(equation, operands, self._old[equation.number], result)
+                lost = _moment(equation, operands, self._old[equation.number], result, measure.in_float64)
                 seen = measure(operands, result, self._rows[row]), lost
             else:
                 seen = measure(operands, result, self._rows[row]), NO_CHANGES
@@ -117,23 +118,7 @@ class Look:
 
 
 def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
-    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost.
-
-    Of wide values in float64.
-    """
-    if has_wide(equation):
-        before, change, after = (
-            wide(x, atom)
-            for x, atom in zip((*operands[:2], result), (*equation.inputs[:2], equation.output), strict=True)
-        )
-        change = np.broadcast_to(change * float(operands[2]), result.shape)
-        count, most = UpdateCount.of(before, change, after), min(HISTOGRAM_OF, result.size)
-        found = counted_wide(change, most, step_through(result.size, most), histogram)
-        zeros, infinite, nan, squares, largest = found
-        return Measured(result.size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), (
-            count.wanted,
-            count.lost,
-        )
+    """Statistics of the change that an update wants, direction times scale in float32, and how much of it was lost."""
     weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
     size, factor = result.size, float(np.float32(operands[2]))
     most = min(HISTOGRAM_OF, size)
@@ -143,9 +128,21 @@ def _update(equation: Equation, operands: Sequence[Any], result: Array, histogra
     return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), lost
 
 
-def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
+def _wide_update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
+    """As `_update`, in float64."""
+    atoms = (*equation.inputs[:2], equation.output)
+    weight, direction, new = (wide(x, atom) for x, atom in zip((*operands[:2], result), atoms, strict=True))
+    change = np.broadcast_to(direction * float(operands[2]), result.shape)
+    size, most = result.size, min(HISTOGRAM_OF, result.size)
+    zeros, infinite, nan, squares, largest = counted_wide(change, most, step_through(size, most), histogram)
+    count = UpdateCount.of(weight, change, new)
+    return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), (count.wanted, count.lost)
+
+
+def _moment(
+    equation: Equation, operands: Sequence[Any], old: Array, result: Array, in_float64: bool
+) -> tuple[int, int]:
     """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
-    in_float64 = has_wide(equation)
     before, after = (
         wide(x, equation.output) if in_float64 else _counted(x, equation.output, result) for x in (old, result)
     )
