@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
-from ipu_core import Adam, Precision, Predictor, Sgd, TrainLoop, UnsupportedByTarget, nn, trace, value_and_grad
+from ipu_core import Adam, Precision, Predictor, Sgd, TrainLoop, UnsupportedByTarget, nn, sweep, trace, value_and_grad
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.errors import ChangesNothing, NotFinite
 from ipu_core.ir.block import Block
@@ -379,3 +379,19 @@ def test_stages_and_panels_draw_random_bits_of_their_own(terms: int, splits: int
         parts = [kept(sum(parts[i + 1 : j], parts[i]), 2**32 + n) for n, (i, j) in enumerate(runs)]
     (made,) = Executable(block).run([a, b], 11)
     np.testing.assert_array_equal(made, sum(parts[1:], parts[0]).astype(np.float32))
+
+
+def test_exponents_beyond_float32_change_nothing_where_none_is_met() -> None:
+    """In float32 the one, in float64 the other: each result has bits to spare before it is rounded."""
+    spec = "fp32.32/operands={0}/gradients={0}/output={0}/weights={0}/partials=float64"
+    (_, one), (_, other) = (trained(Precision.parse(spec.format(fmt))) for fmt in ("e8m6", "e11m6"))
+    for name in PARAMS:
+        np.testing.assert_array_equal(one[-1][name], other[-1][name])
+
+
+def test_a_sweep_goes_over_the_border_and_a_study_takes_its_base_in_float64() -> None:
+    made = sweep(loss, PARAMS, [BATCH] * 2, {"weights": "e9m3 ... e8m3"}, base="float64", optimizer=Sgd(0.25), seeds=1,
+                 steps=2)  # fmt: skip
+    assert not made.failures
+    base, wide, narrow = (row["final_loss"] for row in made.rows)
+    assert wide == narrow != base
