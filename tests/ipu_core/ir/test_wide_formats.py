@@ -393,5 +393,5 @@ def test_a_sweep_goes_over_the_border_and_a_study_takes_its_base_in_float64() ->
     made = sweep(loss, PARAMS, [BATCH] * 2, {"weights": "e9m3 ... e8m3"}, base="float64", optimizer=Sgd(0.25), seeds=1,
                  steps=2)  # fmt: skip
     assert not made.failures
-    base, wide, narrow = (row["final_loss"] for row in made.rows)
+    base, wide, narrow = (row["final_loss"] for row in made.rows())
     assert wide == narrow != base
