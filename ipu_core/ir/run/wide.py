@@ -73,7 +73,7 @@ def prepared(
 
 
 def _values(x: Any) -> Any:
-    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind not in "iu" else x
+    return x.astype(np.float64, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind not in "iu" else x
 
 
 def _stored(

@@ -395,3 +395,47 @@ def test_a_sweep_goes_over_the_border_and_a_study_takes_its_base_in_float64() ->
     assert not made.failures
     base, wide, narrow = (row["final_loss"] for row in made.rows())
     assert wide == narrow != base
+
+
+def test_convolutions_add_their_products_in_the_stated_order() -> None:
+    """By kernel position and channel (of the gradient: output); of a weight by image and place; kept in four digits."""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((2, 5, 4, 3)).astype(np.float32), rng.standard_normal((2, 3, 3, 4)).astype(np.float32)
+    dy = rng.standard_normal((2, 3, 3, 4)).astype(np.float32)  # stride (2, 1), padding (1, 0) and (1, 0)
+    images, weight, gradient = (each.astype(np.float64) for each in (x, w, dy))
+    padded = np.pad(images, ((0, 0), (1, 0), (1, 0), (0, 0)))
+
+    def chain(terms: list[float | None]) -> float:
+        """In parts of whole groups of 2, of which there are at most 3; None: nothing of this term comes here."""
+        order, parts = Accumulation(2, 3), []
+        for start, stop in order.parts(len(terms)):
+            total = 0.0
+            for begin in range(start, stop, 2):
+                total = sum((each for each in terms[begin : min(stop, begin + 2)] if each is not None), total)
+                total = float(lp.round(total, "e9m3"))
+            parts.append(total)
+        return sum(parts[1:], parts[0])
+
+    how: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 0), (1, 0))}
+
+    def f(both: Any, dy: Any) -> Any:
+        return (nn.conv2d(*both, **how) * dy).sum()
+
+    def run(function: Any, *arguments: Any) -> list[Array]:
+        block = Precision.parse("fp32.32/partials=e9m3/group=2/splits=3").apply(trace(function, *arguments))
+        return Executable(block).run(flatten(arguments)[0], 0)
+
+    (forward,), (_, back, weights) = run(lambda x, w: nn.conv2d(x, w, **how), x, w), run(value_and_grad(f), (x, w), dy)
+    for n, r, s, o in np.ndindex(forward.shape):
+        window = padded[n, 2 * r : 2 * r + 2, s : s + 3]
+        assert forward[n, r, s, o] == np.float32(chain((window * weight[..., o]).ravel().tolist()))
+    for n, r, s, c in np.ndindex(back.shape):
+        terms: list[float | None] = []
+        for i, j, o in np.ndindex(2, 3, 4):
+            (row, odd), column = divmod(r + 1 - i, 2), s + 1 - j
+            hit = not odd and 0 <= row < 3 and 0 <= column < 3
+            terms.append(gradient[n, row, column, o] * weight[i, j, c, o] if hit else None)
+        assert back[n, r, s, c] == np.float32(chain(terms))
+    for i, j, c, o in np.ndindex(weights.shape):
+        seen = padded[:, i : i + 5 : 2, j : j + gradient.shape[2], c]
+        assert weights[i, j, c, o] == np.float32(chain((seen * gradient[..., o]).ravel().tolist()))
