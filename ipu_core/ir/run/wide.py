@@ -23,6 +23,7 @@ from ipu_core.ir.block import Array, Equation, Params, is_wide
 from ipu_core.ir.convolution import place, reached, windowed
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import DOTS, ELEMENTWISE, SUMS
+from ipu_core.ir.own_rounding import OwnRounding
 from ipu_core.ir.run.rounded import is_rounded_apart, rounded
 from ipu_core.ir.run.wide_functions import FUNCTIONS
 from lowprec import Accumulation, FloatFormat, Key, Rounding, astype
@@ -32,7 +33,7 @@ from lowprec import round as rounded_values
 from lowprec.values.axes import fold
 
 PANEL = 1 << 14
-"""Elements of a result that are summed at a time: so many stay in the cache while products are added to them."""
+"""Elements that are computed at a time: so many stay in the cache while products are added to them."""
 
 
 def is_computed_wide(equation: Equation) -> bool:
@@ -83,6 +84,8 @@ def _stored(
     fmt, rounding = equation.output.type.format, equation.arithmetic.rounding
     if not isinstance(fmt, FloatFormat):
         result = made.astype(np.int32)
+    elif fmt == FLOAT64 and not isinstance(rounding, OwnRounding):
+        result = made
     elif is_wide(fmt) or fmt.dtype is None or is_rounded_apart(equation):
         return rounded(equation, made, key, out)
     elif fmt.bits <= 8:  # as from float32: by way of half
@@ -138,7 +141,7 @@ class _Sum:
             parts = [np.add.accumulate(parts[begin:end])[-1] for begin, end in runs]
             parts = [self._rounded(each, (1 << 32) + made + number, first) for number, each in enumerate(parts)]
             made += len(parts)
-        return np.asarray(np.add.accumulate(parts)[-1]) if parts else np.zeros(shape)
+        return parts[0] if len(parts) == 1 else np.add.accumulate(parts)[-1] if parts else np.zeros(shape)
 
     def _rounded(self, total: Array, number: int, first: int) -> Array:
         if self.partials is None:
@@ -185,10 +188,13 @@ def _summed(equation: Equation, how: _Sum, operands: list[Any]) -> Array:
 def _dot(a: Array, b: Array, how: _Sum) -> Array:
     *lead, rows, terms = a.shape
     columns = b.shape[-1]
+    if how.partials is None and columns < rows:  # the same bits, in longer rows, which NumPy computes faster
+        return np.swapaxes(_dot(np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), how), -1, -2)
     out, step = np.empty((*lead, rows, columns)), max(1, PANEL // max(1, columns))
     for number, at in enumerate(np.ndindex(*lead)):
+        right = np.ascontiguousarray(b[at])
         for row in range(0, rows, step):
-            left, right = np.ascontiguousarray(a[at][row : row + step].T), b[at]
+            left = np.ascontiguousarray(a[at][row : row + step].T)
             product = np.empty((left.shape[1], columns))
 
             def add(
@@ -271,9 +277,8 @@ _SPELT: Mapping[str, Callable[..., Any]] = {
     "maximum": lambda a, b: np.where(np.isnan(a) | ~(np.greater(b, a) | np.isnan(b)), a, b),
     "minimum": lambda a, b: np.where(np.isnan(a) | ~(np.less(b, a) | np.isnan(b)), a, b),
     "convert": lambda x: np.asarray(x, np.float64),
-    **FUNCTIONS,
 }
-"""What `exact` leaves open: which of two zeros is the larger one, and the bits of functions."""
+"""What `exact` leaves open: which of two zeros is the larger one, and what a NaN gives."""
 
 _NO_SUMS = (*ELEMENTWISE, "reduce_max", "scatter_add", "scatter_max", "put_along")
 
@@ -282,4 +287,15 @@ def _made(op: str, operands: list[Any], params: Params) -> Any:
     """What is no sum of float64 arrays, Python numbers and integers. (`np.add.at` adds in the order of the indices.)"""
     if op == "reduce_max":
         return _largest(operands[0], params["axis"])
+    if op in FUNCTIONS:
+        return _in_pieces(FUNCTIONS[op], operands[0])
     return _SPELT[op](*operands) if op in _SPELT else exact(op, operands, params)
+
+
+def _in_pieces(function: Callable[[Any], Any], x: Array) -> Array:
+    """A function of each element; what it makes on the way stays in the cache."""
+    flat = x.reshape(-1)
+    made = np.empty_like(flat)
+    for begin in range(0, flat.size, PANEL):
+        made[begin : begin + PANEL] = function(flat[begin : begin + PANEL])
+    return made
