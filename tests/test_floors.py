@@ -50,7 +50,7 @@ FLOORS = {
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "files": Floor(("ipu_core.train.checkpoint", "ipu_core.train.table"), ("runs",)),
     "watch": Floor(
-        tuple(f"ipu_core.diagnose.{name}" for name in ("watch", "measure", "finite", "precision_table")),
+        tuple(f"ipu_core.diagnose.{name}" for name in ("watch", "measure", "wide_counts", "finite", "precision_table")),
         ("files",),
     ),
     "train": Floor(("ipu_core.train",), ("system", "nn", "watch")),

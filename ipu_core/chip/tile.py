@@ -21,6 +21,7 @@ from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.tile_integers import flat_indices, has_integers, of_integers
 from ipu_core.errors import FloatingPointException
 from lowprec import Accumulation, Collective, Key, Rounding, as_format, astype, random_bits
+from lowprec import float32 as FLOAT32
 from lowprec import round as rounded
 from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.sums.collectives import all_reduce as summed
@@ -457,6 +458,7 @@ def all_reduce(
     """
     fmt = as_format(out_format)
     narrows = fmt != collective.wire and not fmt.contains(collective.wire)
+    wide = np.float32 if FLOAT32.contains(fmt) else np.float64  # what has its values, where it has no dtype
     last = control.rounding(Rounding(collective.rounding.mode, collective.rounding.random_bits), fmt)
     how = replace(collective, rounding=control.rounding(collective.rounding, collective.wire))
 
@@ -464,7 +466,10 @@ def all_reduce(
         total = summed(every, how, key=key)
         if narrows:
             second = key.fold_in(SECOND_ROUNDING) if key is not None and last.stochastic else None
-            total = (astype if fmt.dtype is not None else rounded)(total, fmt, last, key=second)
+            if fmt.dtype is None:
+                total = rounded(total.astype(np.promote_types(total.dtype, wide), copy=False), fmt, last, key=second)
+            else:
+                total = astype(total, fmt, last, key=second)
         np.copyto(out, total.astype(out.dtype, copy=False))  # exact: the format has all that is left
 
     return call

@@ -55,7 +55,7 @@ def top_indices(x: Array, k: int, out: Array) -> None:
         k: at most n.
         out: (.., k) int32.
     """
-    wide = x.astype(np.float32)  # exact
+    wide = x.astype(np.float64 if x.dtype == np.float64 else np.float32)  # exact
     if k == 1:
         out[...] = np.argmax(wide, -1, keepdims=True)
         return

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
+from ipu_core.diagnose.wide_counts import counted_wide, has_wide
+from ipu_core.ir.block import Array, Atom, Equation, Literal, Var, is_wide
 from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
@@ -84,6 +85,9 @@ class Measuring:
     format's largest magnitude, infinite or NaN; all of them where they are few (see AGAIN), else elements evenly spaced
     that stand for the others. Partial sums are not looked at.
 
+    Attributes:
+        in_float64: Whether the equation reads or makes values that float32 lacks.
+
     Args:
         equation: The equation.
         rounding: Whether its result is rounded, as `is_rounded` says.
@@ -94,7 +98,8 @@ class Measuring:
         assert isinstance(fmt, FloatFormat)
         self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
         # The compiled pass reads these formats; others are decoded first.
-        self._as_it_is = fmt.dtype in COUNTED
+        self._as_it_is, self._wide = fmt.dtype in COUNTED, is_wide(fmt)
+        self.in_float64 = has_wide(equation)
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
         # A sum of many terms costs as much as that many elements, so fewer are computed again.
@@ -109,7 +114,9 @@ class Measuring:
             result: What it wrote.
             histogram: To which its exponents are added (see `Measured`).
         """
-        if self._as_it_is:
+        if self._wide:
+            found = counted_wide(result, self._most, self._step, histogram)
+        elif self._as_it_is:
             found = backends.current().magnitudes(result, self._most, self._step, histogram)
         else:
             found = counted(result, self._format, self._most, self._step, histogram)
@@ -222,7 +229,11 @@ def _zeros(x: Array) -> int:
 
 def looked_at(x: Array, fmt: FloatFormat) -> Measured:
     """Measures an array by itself."""
-    zeros, infinite, nan, squares, largest, exponents = magnitudes(x, fmt, sample=HISTOGRAM_OF)
+    if is_wide(fmt):
+        exponents, most = np.zeros(EXPONENTS, np.int64), min(HISTOGRAM_OF, x.size)
+        zeros, infinite, nan, squares, largest = counted_wide(x, most, step_through(x.size, most), exponents)
+    else:
+        zeros, infinite, nan, squares, largest, exponents = magnitudes(x, fmt, sample=HISTOGRAM_OF)
     return Measured(x.size, zeros, infinite, nan, 0, 0, 0, squares, largest, exponents)
 
 
@@ -242,7 +253,7 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
 def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
     """Where an array is at or beyond the format's largest magnitude, or NaN."""
     # Negated, so that NaN is among them.
-    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
+    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < float(fmt.max)))
 
 
 def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -267,8 +278,8 @@ def spread(size: int, most: int) -> Any:
 
 
 def single(x: Array, fmt: FloatFormat) -> Array:
-    """The values of an array of a format in float32, exactly."""
-    return x if x.dtype == np.float32 else np.asarray(decode(x, fmt))
+    """The values of an array of a format in float32, or of a wide one in float64, exactly."""
+    return x if x.dtype in (np.float32, np.float64) else np.asarray(decode(x, fmt))
 
 
 def wide(x: Any, atom: Atom) -> Any:

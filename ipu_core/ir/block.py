@@ -331,19 +331,18 @@ def format_name(fmt: Format) -> str:
     return fmt if isinstance(fmt, str) else fmt.name
 
 
-def dtype_of(fmt: Format) -> np.dtype[Any]:
-    """The dtype an element format is stored in: its own, or float32, which then holds values on the format's grid.
+def is_wide(fmt: Format) -> bool:
+    """Whether a format has values that float32 lacks: they are kept in float64, which has those of every format."""
+    return isinstance(fmt, FloatFormat) and not FLOAT32.contains(fmt)
 
-    Raises:
-        ValueError: a format without one, with values that float32 lacks.
-    """
+
+def dtype_of(fmt: Format) -> np.dtype[Any]:
+    """The dtype of an element format: its own, or one that then holds values on its grid, float32 or float64."""
     if isinstance(fmt, str):
         return np.dtype(np.int32)
     if fmt.dtype is not None:
         return fmt.dtype
-    if not FLOAT32.contains(fmt):
-        raise ValueError(f"{fmt.name} has values that float32 lacks, in which a program would keep it{instead(fmt)}")
-    return np.dtype(np.float32)
+    return np.dtype(np.float64 if is_wide(fmt) else np.float32)
 
 
 def check_stash(fmt: FloatFormat) -> FloatFormat:
@@ -352,21 +351,11 @@ def check_stash(fmt: FloatFormat) -> FloatFormat:
     Raises:
         ValueError: one with values that float32 lacks, or without a sign or a zero.
     """
-    dtype_of(fmt)
+    if is_wide(fmt):
+        raise ValueError(f"{fmt.name} has values that float32 lacks: a stash is narrower than that, or None")
     if not fmt.signed or not fmt.zero:
         raise ValueError(f"{fmt.name} keeps no activations: it has no {'zero' if fmt.signed else 'sign'}")
     return fmt
-
-
-def instead(fmt: FloatFormat) -> str:
-    """Which format to say in the place of one that float32 does not hold, in words; nothing where there is none.
-
-    All sums are in float32, so no operand of one is beyond its range: a wider exponent would never be used there.
-    """
-    if fmt.exponent_bits <= FLOAT32.exponent_bits or fmt.mantissa_bits > FLOAT32.mantissa_bits:
-        return ""
-    narrow = f"e{FLOAT32.exponent_bits}m{fmt.mantissa_bits}"
-    return f" (say {narrow}: it differs beyond float32's exponents alone, which sums, made in float32, never leave)"
 
 
 def typed(var: Var) -> str:

@@ -74,7 +74,7 @@ def place_of(equation: Equation) -> Windows:
 
 def exact_conv2d(x: Array, w: Array, params: Params) -> Array:
     """The convolution in float64."""
-    seen = _windows(x, place("conv2d", x.shape, w.shape, params), params["groups"])
+    seen = windowed(x, place("conv2d", x.shape, w.shape, params), params["groups"])
     kernel = w.reshape(*w.shape[:3], params["groups"], -1 if w.size else 0)
     result: Array = np.einsum("nyxijgc,ijcgo->nyxgo", seen, kernel, optimize=True)
     return result.reshape(*result.shape[:3], w.shape[3])
@@ -89,7 +89,7 @@ def exact_input_gradient(gradient: Array, w: Array, params: Params) -> Array:
     outer = gradient.reshape(*gradient.shape[:3], groups, w.shape[3] // groups)
     kernel = w.reshape(*w.shape[:3], groups, w.shape[3] // groups)
     for i, j in np.ndindex(*where.kernel):
-        padded[:, *_reached(where, i, j)] += np.einsum("nyxgo,cgo->nyxgc", outer, kernel[i, j], optimize=True)
+        padded[:, *reached(where, i, j)] += np.einsum("nyxgo,cgo->nyxgc", outer, kernel[i, j], optimize=True)
     inner = padded[:, top : top + high, left : left + wide]
     return inner.reshape(*inner.shape[:3], groups * channels)
 
@@ -98,7 +98,7 @@ def exact_weight_gradient(x: Array, gradient: Array, params: Params) -> Array:
     """The gradient of the weight in float64."""
     where, groups = place("conv2d_weight_gradient", x.shape, gradient.shape, params), params["groups"]
     outer = gradient.reshape(*gradient.shape[:3], groups, gradient.shape[3] // groups)
-    result: Array = np.einsum("nyxijgc,nyxgo->ijcgo", _windows(x, where, groups), outer, optimize=True)
+    result: Array = np.einsum("nyxijgc,nyxgo->ijcgo", windowed(x, where, groups), outer, optimize=True)
     return result.reshape(*result.shape[:3], gradient.shape[3])
 
 
@@ -107,16 +107,17 @@ def exact_weight_gradient_at(x: Array, gradient: Array, params: Params, at: Arra
     where, groups = place("conv2d_weight_gradient", x.shape, gradient.shape, params), params["groups"]
     row, column, channel, output = np.unravel_index(at, (*where.kernel, x.shape[3] // groups, gradient.shape[3]))
     group = output // (gradient.shape[3] // groups)
-    seen = _windows(x, where, groups)[:, :, :, row, column, group, channel]
+    seen = windowed(x, where, groups)[:, :, :, row, column, group, channel]
     return np.asarray(np.einsum("nyxe,nyxe->e", seen, gradient[..., output]))
 
 
-def _windows(x: Array, where: Windows, groups: int) -> Array:
+def windowed(x: Array, where: Windows, groups: int) -> Array:
+    """Images as their windows, a view (n, y, x, row and column of the kernel, group, channel)."""
     split = x.reshape(*x.shape[:3], groups, x.shape[3] // groups)
     return window_view(with_zeros(split, where.padding), where.kernel, where.stride, where.dilation, where.count)
 
 
-def _reached(where: Windows, i: int, j: int) -> tuple[slice, slice]:
+def reached(where: Windows, i: int, j: int) -> tuple[slice, slice]:
     """The padded inputs that a kernel position meets in all windows."""
     row, column = (
         slice(k * d, k * d + (n - 1) * s + 1, s)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_core.ir import convolution
-from ipu_core.ir.block import Format, Literal, Params, Type, format_name
+from ipu_core.ir.block import Format, Literal, Params, Type, format_name, is_wide
 from ipu_core.ir.convolution import Shape
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -382,11 +382,11 @@ SUMS = frozenset(name for name in PLANNED if not OPS[name].exact)
 
 
 def promote(formats: list[Format]) -> FloatFormat:
-    """The format of a result nobody asked for: the operands' own if they agree, else float32, or float64 if one is."""
+    """The format of a result nobody asked for: the operands' own if they agree, else float32; float64 for wide ones."""
     floats = [f for f in formats if isinstance(f, FloatFormat)]
     if floats and all(f is floats[0] or f == floats[0] for f in floats):
         return floats[0]
-    return FLOAT64 if FLOAT64 in floats else FLOAT32
+    return FLOAT64 if any(map(is_wide, floats)) else FLOAT32
 
 
 def check(name: str, operands: tuple[Argument, ...], params: Params) -> Shape:

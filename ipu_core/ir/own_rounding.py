@@ -13,7 +13,7 @@ from lowprec import FloatFormat, Key, Rounding, astype, random_bits
 from lowprec import round as rounded_values
 from lowprec.checks import shown
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[Any]
 
 
 def _none(*_: Any) -> Floats:
@@ -31,10 +31,11 @@ class OwnRounding(Rounding):
         Precision.parse("fp32.32").changed(roundings={"weights": OwnRounding(to_powers_of_two)})
 
     Attributes:
-        function: f(x) -> y, or f(x, words) where it `draws`: x is a float32 array of any shape, y one of the same
-            shape, of numbers of the format that they are rounded to (of float32: whatever the function gives). words
-            are uint32, as many as x, uniform in [0, 2^draws), each decided by the key and the element's index. It is
-            called with whole arrays, must not change x, and depend on nothing else.
+        function: f(x) -> y, or f(x, words) where it `draws`: x is a float32 array of any shape (a float64 one where it
+            or the format is wider), y one of the same shape, of numbers of the format that they are rounded to (of
+            float32: whatever the function gives). words are uint32, as many as x, uniform in [0, 2^draws), each decided
+            by the key and the element's index. It is called with whole arrays, must not change x, and depend on nothing
+            else.
         draws: random bits of an element, 1 to 32; 0: none.
         name: what it is called in tables and digests, so that studies tell it from others: the function's by default.
 
@@ -73,7 +74,7 @@ class OwnRounding(Rounding):
         raise ValueError(f"a rounding of one's own is for results, not for {what}")
 
     def called(self, x: Floats, fmt: FloatFormat, key: Key | None) -> npt.NDArray[Any]:
-        """The rounded values, in the format's dtype, or as float32.
+        """The rounded values, in the format's dtype, or in that of x where it has none.
 
         Raises:
             ValueError: the function gives another shape, or what is no number of the format.
@@ -86,7 +87,7 @@ class OwnRounding(Rounding):
         result = np.asarray(self.function(given, *words))
         if result.shape != x.shape:
             raise ValueError(f"{self.words()} gave an array of shape {result.shape} for one of {x.shape}")
-        values = result.astype(np.float32)
+        values = result.astype(x.dtype)
         nearest = np.asarray(rounded_values(values, fmt))
         if not np.array_equal(nearest, result, equal_nan=True):
             wrong = result[~((nearest == result) | (np.isnan(nearest) & np.isnan(result)))].flat[0]

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ipu_core.ir.block import dtype_of
+from ipu_core.ir.block import is_wide
 from ipu_core.ir.own_rounding import OwnRounding as OwnRounding
 from ipu_core.ir.trace.custom import custom_gradient
 from ipu_core.ir.trace.values import Traced, Value, rounded
@@ -32,15 +32,15 @@ def round(
     their own in every step, and in every call. The gradient is that of the identity, in the precision's formats.
 
     Args:
-        x: a traced value, or an array, which `lowprec.round` rounds.
-        fmt: a FloatFormat, name or dtype, all of whose values float32 has.
+        x: a traced value, or an array, which `lowprec.round` rounds (in float64, to what float32 lacks values of).
+        fmt: a FloatFormat, name or dtype.
         rounding: a mode, a `lowprec.Rounding`, or an `OwnRounding`.
         key: of stochastic modes on an array; a traced value has none to give.
         policies: random_bits, overflow, infinite_input and flush, as of `lowprec.round`.
 
     Raises:
         TypeError: a key beside a traced value; int32 numbers.
-        ValueError: an unknown name; a format with values that float32 lacks; as `lowprec.round`.
+        ValueError: an unknown name; as `lowprec.round`.
     """
     wanted, how = format_and_rounding(fmt, rounding, **policies)
     if isinstance(x, Traced):
@@ -48,13 +48,13 @@ def round(
             raise TypeError("a traced value is rounded with random bits of the run: give nn.round no key")
         if isinstance(x.format, str):
             raise TypeError("integers have no rounding: x.astype(np.float32) first")
-        dtype_of(wanted)  # refuses a format that float32 does not hold
         if not isinstance(how, OwnRounding):
             how.rule(wanted)  # refuses a policy that the format cannot express
         return rounded(x, wanted, how)
     if isinstance(how, OwnRounding):
-        return how.called(np.asarray(x, np.float32), wanted, None if key is None else as_key(key))
-    return rounded_values(x, wanted, how, key=key)
+        given = np.asarray(x, np.float64 if is_wide(wanted) else np.float32)
+        return how.called(given, wanted, None if key is None else as_key(key))
+    return rounded_values(np.asarray(x, np.float64) if is_wide(wanted) else x, wanted, how, key=key)
 
 
 def quantize(

@@ -383,7 +383,7 @@ def _saturated(loop: TrainLoop) -> float:
         fmt = var.type.format
         if name.startswith("params") and isinstance(fmt, FloatFormat):
             count += values.size
-            most += 0 if fmt.contains(FLOAT32) else int((np.abs(values.astype(np.float32)) >= fmt.max).sum())
+            most += 0 if fmt.contains(FLOAT32) else int((np.abs(values.astype(np.float64)) >= fmt.max).sum())
     return most / count if count else 0.0
 
 

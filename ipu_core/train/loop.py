@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ipu_core.diagnose.watch import Watch
 from ipu_core.diagnose.watch.watch import Watching
 from ipu_core.errors import ChangesNothing, NotFinite, NothingSaved, OtherOrders, Unvalidated
-from ipu_core.ir.block import Array
+from ipu_core.ir.block import Array, is_wide
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.run.lockstep import check_seen
 from ipu_core.train import checkpoint
@@ -209,8 +209,10 @@ class TrainLoop(Reports):
         """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
         return self._stepper.hold.installed()
 
-    def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[np.float32]:
-        """`steps` updates; gives their losses. See `on_nonfinite` for what one that is not finite does.
+    def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[Any]:
+        """`steps` updates; gives their losses, in float32, or in float64 where they are wider (precision="float64").
+
+        See `on_nonfinite` for what one that is not finite does.
 
         The first run after `load` goes on where the checkpoint's run was: in its batches, which are passed over without
         training and must come in the same order again, and with what its callbacks had seen. It does nothing where a
@@ -247,7 +249,8 @@ class TrainLoop(Reports):
                     break
                 known = stepper.steps.not_finite
         run.finish()
-        return np.array(losses, np.float32)
+        fmt = self.block.outputs[self.block.carried].type.format
+        return np.array(losses, np.float64 if is_wide(fmt) else np.float32)
 
     @property
     def for_host(self) -> list[Array] | None:

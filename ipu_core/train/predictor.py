@@ -13,7 +13,7 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import OtherOrders
-from ipu_core.ir.block import Block, Format, Type
+from ipu_core.ir.block import Block, Format, Type, is_wide
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.retype import cast
@@ -34,6 +34,7 @@ from ipu_core.train.training import Arithmetic, Training
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
 from lowprec.processor import in_default_state
 
 EVALUATION = 2**32
@@ -123,11 +124,12 @@ class Predictor:
         self.write(params, model_state)
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
-        """The state's types: weights in the precision's format, what the model carries in float32."""
+        """The state's types: weights in the precision's format, what the model carries as a training carries it."""
         # By name: a rule may keep some weights wide, and these must not be rounded here.
         own = [_kind(x, self.precision.weights_of(name)) for name, x in named(params)]
         weights = unflatten(flatten(params)[1], own)
-        return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
+        carried = FLOAT64 if is_wide(self.precision.rule("forward", "norm").output) else FLOAT32
+        return (weights, map_leaves(lambda x: _kind(x, carried), model_state)) if self._has_state else (weights,)
 
     def write(self, params: Any, model_state: Any = None) -> None:
         """Takes other parameters, and another state where the model has one.
@@ -145,7 +147,7 @@ class Predictor:
 
     @in_default_state
     def __call__(self, batch: Any, number: int = 0) -> Any:
-        """The outputs for a batch, nested as the function gives them, floats in float32.
+        """The outputs for a batch, nested as the function gives them, floats in float32, of wide formats in float64.
 
         Args:
             batch: like the one it was traced with.
@@ -157,7 +159,7 @@ class Predictor:
         outputs = self._runner.feed(self._batch_inputs(batch), self._key.fold_in(number))
         assert self.block.result is not None
         made = unflatten(self.block.result.children[1], outputs)
-        return map_leaves(lambda x: x if x.dtype.kind in "iu" else x.astype(np.float32), made)
+        return map_leaves(lambda x: x if x.dtype.kind in "iu" or x.dtype == np.float64 else x.astype(np.float32), made)
 
     @property
     def profile(self) -> Profile | None:
@@ -170,7 +172,9 @@ def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRul
     """Runs a function of a trained model once on arrays in their own formats, with the orders of sums of a rule."""
     with evaluation():
         ideal = trace(function, *arguments)
-    typed = precision.apply(ideal, whole=False)
+    # float64 is what wide weights are kept in, and not NumPy's default here
+    own = [format_of(as_array(x)) for x in flatten(arguments)[0]]
+    typed = precision.apply(ideal, whole=False, inputs=own if FLOAT64 in own else None)
     orders = choose_accumulations(ideal, rule, typed)
     return execute(typed, *arguments, key=key, accumulations=orders)
 

@@ -64,8 +64,8 @@ class Accumulation:
             None: all of a part.
         splits: parts wanted; parts that would be empty vanish, see :meth:`parts`.
         stages: stages in which the parts are summed, 1 to 3; None: one up to 15 parts, two up to 124, else three.
-        accumulate: the format partial sums are rounded to, one that float32 holds; float32 means no rounding beside
-            the chain's own.
+        accumulate: the format partial sums are rounded to; float32 means no rounding beside the chain's own. One that
+            float32 does not hold is for sums in float64, which `ipu_core` makes (see its `Precision`); here all refuse.
         out: the result's format; None: `accumulate`.
         adder: order inside a group: "sequential", "dot4", "pairwise" or "aligned".
         aligned_bits: with "aligned", and only with it: places that terms keep behind the largest exponent, 1 to 35.
@@ -211,22 +211,30 @@ class Accumulation:
 
 
 def accumulator_format(accumulate: FormatLike) -> FloatFormat:
-    """The checked format of an accumulator: signed, with a zero, and every value of it a float32.
+    """The checked format of an accumulator: signed, with a zero.
 
     Raises:
         TypeError: something that names no format.
-        ValueError: a format without sign or zero, or one with a value that float32 lacks.
+        ValueError: a format without sign or zero.
     """
     fmt = as_format(accumulate)
     if not (fmt.signed and fmt.zero):
         raise ValueError(f"{fmt.name} cannot accumulate: it has no negative numbers or no zero")
-    # Asked of all values, not of the number of bits: a bias can move a narrow format out of float32's range.
-    if not float32.contains(fmt):
-        raise ValueError(
-            f"{fmt.name} cannot accumulate: partial sums are float32, which lacks some of its values; lowprec.sum and "
-            "lowprec.dot add in any format, and out_format='float64' stores float32 sums"
-        )
     return fmt
+
+
+def check_float32_holds(accumulate: FloatFormat) -> None:
+    """Refuses an accumulator with a value that float32 lacks, for sums that are made in float32.
+
+    Raises:
+        ValueError: it is one.
+    """
+    # Asked of all values, not of the number of bits: a bias can move a narrow format out of float32's range.
+    if not float32.contains(accumulate):
+        raise ValueError(
+            f"{accumulate.name} cannot accumulate: partial sums are float32, which lacks some of its values; "
+            "lowprec.sum and lowprec.dot add in any format, and out_format='float64' stores float32 sums"
+        )
 
 
 def stage_count(parts: int) -> Stages:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lowprec._caching import cached
-from lowprec.values.accumulation import Accumulation
+from lowprec.values.accumulation import Accumulation, check_float32_holds
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import float32
 from lowprec.values.rounding import Rounding, RoundingRule
@@ -48,9 +48,11 @@ def sum_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
 
     Raises:
         TypeError: the result's format has no storage dtype.
-        ValueError: a Rounding that sums do not take, or a policy that a format cannot express.
+        ValueError: a Rounding that sums do not take, an accumulator that float32 does not hold, or a policy that a
+            format cannot express.
     """
     rounding.refuse("sums", exact=True, flush=True)
+    check_float32_holds(accumulation.accumulate)
     out = accumulation.out
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")

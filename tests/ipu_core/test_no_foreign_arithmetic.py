@@ -31,6 +31,8 @@ MATHS = {"exp", "log", "sqrt", "fsum", "tanh", "erf", "sin", "cos", "pow"}
 ELSEWHERE = {("fields.py", "cumsum"), ("attention.py", "cos"), ("attention.py", "sin"), ("tile.py", "maximum")}
 """No results of the machine's: borders of blocks; a table of angles that the host makes in float64, as `nn` does; the
 largest of rows, which is one of them."""
+IEEE = {"add", "subtract", "multiply", "divide", "square", "negative", "sqrt", "maximum", "minimum", "clip", "max"}
+"""What float64 may be computed with, in an order that is written down: IEEE 754 says every bit, or it is a choice."""
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -64,6 +66,13 @@ def computing(tree: ast.AST, name: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_result_is_made_by_numpy(path: Path) -> None:
     assert list(foreign(path.read_text(), path.name)) == []
+
+
+@pytest.mark.parametrize("name", ["wide.py", "wide_functions.py"])
+def test_float64_is_made_by_operations_that_are_defined_to_the_bit(name: str) -> None:
+    text = (ROOT / "ir" / "run" / name).read_text()
+    assert [line for line in foreign(text, name) if line.rpartition(".")[2] not in IEEE] == []
+    assert ".reduce(" not in text  # which adds in an order of NumPy's
 
 
 @pytest.mark.parametrize(

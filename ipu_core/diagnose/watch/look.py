@@ -19,13 +19,15 @@ from ipu_core.diagnose.measure import (
     is_rounded,
     one_number,
     spread,
+    wide,
 )
 from ipu_core.diagnose.watch.values import WatchedValue
+from ipu_core.diagnose.wide_counts import counted_wide
 from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
 from ipu_core.ir.bodies import equations_of, outputs_of
 from lowprec import FloatFormat, backends
 from lowprec.statistics.counts import EXPONENTS, as_counted, step_through
-from lowprec.statistics.updates import changes, wanted_and_lost
+from lowprec.statistics.updates import UpdateCount, changes, wanted_and_lost
 
 COUNTS = ("elements", "zeros", "infinite", "nan", "underflow", "overflow", "saturated", "wanted", "lost")
 ROW = np.dtype(
@@ -84,9 +86,10 @@ class Look:
         """Looks at what an equation made."""
         for row, kind, measure in self._places[equation.number]:
             if kind == "update":
-                seen = _update(equation, operands, result, self._rows[row])
+                look = _wide_update if measure.in_float64 else _update
+                seen = look(equation, operands, result, self._rows[row])
             elif kind == "moment":
-                lost = _moment(equation, operands, self._old[equation.number], result)
+                lost = _moment(equation, operands, self._old[equation.number], result, measure.in_float64)
                 seen = measure(operands, result, self._rows[row]), lost
             else:
                 seen = measure(operands, result, self._rows[row]), NO_CHANGES
@@ -125,13 +128,28 @@ def _update(equation: Equation, operands: Sequence[Any], result: Array, histogra
     return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), lost
 
 
-def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
+def _wide_update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
+    """As `_update`, in float64."""
+    atoms = (*equation.inputs[:2], equation.output)
+    weight, direction, new = (wide(x, atom) for x, atom in zip((*operands[:2], result), atoms, strict=True))
+    change = np.broadcast_to(direction * float(operands[2]), result.shape)
+    size, most = result.size, min(HISTOGRAM_OF, result.size)
+    zeros, infinite, nan, squares, largest = counted_wide(change, most, step_through(size, most), histogram)
+    count = UpdateCount.of(weight, change, new)
+    return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), (count.wanted, count.lost)
+
+
+def _moment(
+    equation: Equation, operands: Sequence[Any], old: Array, result: Array, in_float64: bool
+) -> tuple[int, int]:
     """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
-    before, after = (_counted(x, equation.output, result) for x in (old, result))
+    before, after = (
+        wide(x, equation.output) if in_float64 else _counted(x, equation.output, result) for x in (old, result)
+    )
     size, most = result.size, min(result.size, LOST_OF)
     # Most moments are such a sum, which the compiled pass takes; any other equation is computed again.
     sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
-    if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
+    if equation.op == "scaled_add" and not in_float64 and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
         step = step_through(size, most)
         wanted, lost = changes(base, direction, float(operands[2]), before, after, most, step)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 from lowprec import FloatFormat, aliases, formats
 
-SHORT: Mapping[str, str] = {"float64": "fp32", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-"""Formats by the names that begin those of precisions; float32 is the widest that these have."""
+SHORT: Mapping[str, str] = {"float64": "float64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""Formats by the names that begin those of precisions."""
 
 
 def with_commas(spec: str, presets: Collection[str]) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipu_core.ir.block import instead
 from ipu_core.ir.precision.said_rounding import read_rounding
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
 from lowprec.checks import expect, truth
@@ -135,7 +134,10 @@ class OperandScaling:
         elif not isinstance(fmt, FloatFormat):
             raise TypeError(f"{name} must be a FloatFormat or BlockFormat such as lowprec.float8_e5m2, not {fmt!r}")
         elif not float32.contains(fmt):
-            raise ValueError(f"{name} cannot be {fmt.name}: it has values that float32 lacks{instead(fmt)}")
+            raise ValueError(
+                f"{name} cannot be {fmt.name}: operands are cast from float32, which lacks values of it; products of "
+                f"wider ones are not cast, as in fp32.32/operands={fmt.name}/partials=float64"
+            )
 
     @property
     def scales_tensors(self) -> bool:

@@ -34,6 +34,7 @@ from lowprec import FloatFormat, Identified, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
 from lowprec import tfloat32 as TFLOAT32
 from lowprec.checks import expect, listed
 
@@ -47,7 +48,8 @@ class Precision(RoleFormats):
             `changed` one that has other fields and is called so.
         operands: activations, and everything that goes into a forward product.
         gradients: cotangents of activations and weights.
-        partials: partial sums of products and reductions.
+        partials: partial sums of products and reductions. One that float32 lacks values of, such as float64,
+            as operands and gradients of such formats need: then sums are made in float64 (see `ir.run.wide`).
         output: results of products.
         weights: the weights that are kept (master weights) and updated.
         gradient_sum: the sum of gradients over micro-batches.
@@ -82,9 +84,8 @@ class Precision(RoleFormats):
 
     Raises:
         TypeError: a format that is no FloatFormat, a rule that is none.
-        ValueError: a format with values that float32, the machine's widest, lacks; partials that hold no sums; a
-            rounding it does not have; a rule for a field that there is not; a name that says something else than the
-            fields.
+        ValueError: partials that hold no sums; a rounding it does not have; a rule for a field that there is not; a
+            name that says something else than the fields.
     """
 
     def __post_init__(self) -> None:
@@ -326,10 +327,12 @@ PRESETS: Mapping[str, Precision] = {
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0, store_root=True),
     "mlperf-bert-v2": replace(_MLPERF, streamed=False, second_moment=FLOAT16, scaled_state=10.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
+    "float64": Precision("", *(FLOAT64,) * 8, everywhere=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk (its root and its factor of 1,024 are this
 library's own: published nowhere), "-pod16" as in the published configuration of v1.1 on 16 chips, "-v2" as in those of
 v2.0: both moments FP16 on the chip, times 10 and 100; how those added up gradients is not known, here in float32.
+"float64" is a baseline, on the direct engine: every operation in float64, sums in a stated order. It is slow.
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
 "fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `SCALINGS` in
 `ir.precision.operand_scaling`), on that engine too.

@@ -20,7 +20,8 @@ from ipu_core.ir.block import (
     Region,
     Type,
     Var,
-    dtype_of,
+    format_name,
+    is_wide,
 )
 from ipu_core.ir.bodies import carries_of, equations_of, fresh, hoisted, regions_of, with_body
 from ipu_core.ir.ops import (
@@ -44,6 +45,7 @@ from ipu_core.ir.precision.whitening import Whitening
 from ipu_core.ir.regions import Loop, Scan
 from lowprec import FloatFormat, Rounding, as_format, astype
 from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
 from lowprec import round as rounded_values
 from lowprec.arrays import whole_array
 from lowprec.checks import listed
@@ -55,21 +57,22 @@ BACKWARD = ("grad_input", "grad_weight")
 def cast(value: Any, fmt: Format) -> Array:
     """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
 
-    Formats without a storage dtype are values of theirs in float32, and overflow as their own rule is.
+    Formats without a storage dtype are values of theirs in float32, or in float64 where that lacks some, and overflow
+    as their own rule is.
 
     Raises:
         TypeError: masked elements.
-        ValueError: the format has values that float32 lacks, or is kept in float32 and a finite number too large for
-            that.
+        ValueError: the format is kept in float32, and a finite number is too large for that.
     """
     array = np.asarray(whole_array(value))
     if isinstance(fmt, str):
         with np.errstate(invalid="ignore"):
             return array.astype(np.int32)
+    if is_wide(fmt):
+        return np.asarray(rounded_values(array.astype(np.float64), fmt))
     if fmt == FLOAT32:
         return _narrowed(array)
     if fmt.dtype is None:
-        dtype_of(fmt)  # refuses one with values that float32 lacks
         return np.asarray(rounded_values(_narrowed(array), fmt))
     if array.dtype == fmt.dtype:
         return array.astype(fmt.dtype)
@@ -254,11 +257,27 @@ class Retype:
             return
         if equation.op in LARGEST and isinstance(inputs[-1], Var):
             output = inputs[-1].type.format  # one of the operand's values, as it is
-        accumulate = rule.accumulate if equation.op in SUMS else None
+        accumulate = self._accumulate(equation, rule, inputs) if equation.op in SUMS else None
         said = equation.params.get("rounding") if equation.op == "convert" else rule.rounding
         self.natives[equation.output] = self._append(
             equation, inputs, output, accumulate, said=said, partials=rule.partials if accumulate else None
         )
+
+    def _accumulate(self, equation: Equation, rule: Rule, inputs: Sequence[Atom]) -> FloatFormat:
+        """The format of the partial sums: where the table has float32 for all, float64 for what that lacks.
+
+        Raises:
+            ValueError: the table says other partial sums of such operands.
+        """
+        wide = [format_name(x.type.format) for x in inputs if isinstance(x, Var) and is_wide(x.type.format)]
+        if not wide or is_wide(rule.accumulate):
+            return rule.accumulate
+        if rule.convert:
+            raise ValueError(
+                f"{equation.name} adds up {wide[0]}, which has values that float32 lacks, in partials of "
+                f"{rule.accumulate.name}: say partials=float64, or operands and gradients that float32 holds"
+            )
+        return FLOAT64
 
     def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
         if isinstance(var.type.format, str):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
-from ipu_core.ir.block import Block, Equation, instead
+from ipu_core.ir.block import Block, Equation, is_wide
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.own_rounding import OwnRounding
@@ -113,9 +113,6 @@ class RoleFormats:
             fmt = getattr(self, field)
             if not isinstance(fmt, FloatFormat):
                 raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
-            if not FLOAT32.contains(fmt):
-                words = f"it has values that float32, the widest here, lacks{instead(fmt)}"
-                raise ValueError(f"{field} cannot be {fmt.name}: {words}")
         accumulator_format(self.partials)
         if not isinstance(self.rounding, Rounding):
             raise TypeError(f"rounding must be a lowprec.Rounding, not {self.rounding!r}")
@@ -171,9 +168,10 @@ class RoleFormats:
                 raise ValueError(f"roundings are of {', '.join(FORMATS)}, not of {field!r}")
             if not isinstance(rounding, Rounding):
                 raise TypeError(f"the rounding of {field} must be a lowprec.Rounding, not {rounding!r}")
-            if getattr(self, field).contains(FLOAT32) and not isinstance(rounding, OwnRounding):
+            fmt = getattr(self, field)
+            if fmt.contains(FLOAT32) and not isinstance(rounding, OwnRounding):
                 raise ValueError(
-                    f"{field} are float32, in which results are not rounded: {written(rounding)} does nothing"
+                    f"{field} are {fmt.name}, in which results are not rounded: {written(rounding)} does nothing"
                 )
         return tuple((field, said[field]) for field in FORMATS if field in said)
 
@@ -236,10 +234,10 @@ class RoleFormats:
 
     @property
     def of_no_machine(self) -> str | None:
-        """A format without a storage dtype, or a rounding that no tile has, in words; None: it has neither."""
+        """A format that no tile stores, or a rounding that none has, in words; None: it has neither."""
         parts: list[FloatFormat] = [getattr(self, field) for field in FORMATS]
         parts += [as_rounded(rule.field, rule.value).format for rule in self.rules if rule.field in FORMATS]
-        if odd := [fmt.name for fmt in parts if fmt.dtype is None]:
+        if odd := [fmt.name for fmt in parts if fmt.dtype is None or is_wide(fmt)]:
             return odd[0]
         ruled = [rule.value for rule in self.rules]
         said: list[Rounding | None] = [*dict(self.roundings).values()]

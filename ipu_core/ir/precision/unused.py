@@ -36,7 +36,7 @@ def unused(precision: Precision, ideal: Callable[[Precision], Block]) -> tuple[s
         if replace(other, name="") != replace(precision, name="")  # what the preset has may be said again
     }
     own = _computed(precision, ideal) if others else None
-    return tuple(word for word, other in others.items() if _computed(other, ideal) == own)
+    return tuple(word for word, other in others.items() if _is_computed(other, ideal, own))
 
 
 def _parsed(name: str) -> Precision | None:
@@ -45,6 +45,14 @@ def _parsed(name: str) -> Precision | None:
         return Precision.parse(name)
     except ValueError:
         return None
+
+
+def _is_computed(precision: Precision, ideal: Callable[[Precision], Block], own: Any) -> bool:
+    """Whether a precision makes the same step; one that is refused makes none."""
+    try:
+        return bool(_computed(precision, ideal) == own)
+    except ValueError:
+        return False
 
 
 def _computed(precision: Precision, ideal: Callable[[Precision], Block]) -> Any:

@@ -18,6 +18,7 @@ from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, GROUP_SUM, S
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.ir.run.kernels import check_classes, order_of
 from ipu_core.ir.run.rounded import in_float32, is_rounded_apart, round_once, rounded
+from ipu_core.ir.run.wide import is_computed_wide, prepared
 from lowprec import Accumulation, FloatFormat, Key, Rounding, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -50,7 +51,7 @@ class _Call(NamedTuple):
     @property
     def fmt(self) -> FloatFormat:
         fmt = as_format(self.equation.output.type.format)
-        return FLOAT32 if fmt.dtype is None else fmt  # an exact result: on the format's grid as its operands are
+        return as_format(dtype_of(fmt))  # of an odd format an exact result: on its grid as the operands are
 
 
 def declared(
@@ -72,6 +73,8 @@ def declared(
     Raises:
         ValueError: stochastic rounding without a key.
     """
+    if is_computed_wide(equation):
+        return prepared(equation, order, control)(operands, key, None)
     if is_rounded_apart(equation):
         wide = declared(in_float32(equation), operands, key, order, control)
         return rounded(equation, wide, key).reshape(equation.output.type.shape)

@@ -18,6 +18,7 @@ from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import ELEMENTWISE
 from ipu_core.ir.run.rounded import is_rounded_apart
+from ipu_core.ir.run.wide import is_computed_wide
 from lowprec import FloatFormat
 from lowprec.values.axes import Fold, fold, restrided
 
@@ -73,7 +74,7 @@ def is_chained(equation: Equation) -> bool:
     floats = all(isinstance(var.type.format, FloatFormat) and var.type.size for var in equation.operands)
     if not floats or not isinstance(result, FloatFormat) or equation.output.type.size == 0:
         return False
-    if is_rounded_apart(equation):
+    if is_rounded_apart(equation) or is_computed_wide(equation):
         return False
     return equation.op in REDUCTIONS or (equation.op in ELEMENTWISE and result.bits > TWICE)
 

@@ -15,6 +15,7 @@ from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, GROUP_SUM
 from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
+from ipu_core.ir.run.wide import is_computed_wide, prepared
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.values.axes import fold
 
@@ -61,6 +62,9 @@ def bind(
         order: order of a product or sum; None: the default.
         control: the machine's floating-point control.
     """
+    if is_computed_wide(equation):
+        call = prepared(equation, order, control)
+        return lambda key: call(operands, key, out)
     if is_rounded_apart(equation):
         return then_rounded(equation, out, lambda plain, wide: bind(plain, operands, wide, order, control))
     if equation.op in ELEMENTWISE:

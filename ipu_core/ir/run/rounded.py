@@ -1,8 +1,9 @@
 """Results that no tile rounds: computed in float32, then rounded once by lowprec, whatever the format and mode.
 
-These are those in formats without a storage dtype (e5m3, fixed point), which are kept as float32 on the format's grid,
-and those that a precision rounds in a way of its own. Overflow, infinities and subnormals are then what the rounding
-says, or the format, and not what the machine's floating-point control does.
+These are those in formats without a storage dtype (e5m3, fixed point), which are kept as float32 on the format's grid
+(as float64 where float32 lacks values of theirs, see `wide`), and those that a precision rounds in a way of its own.
+Overflow, infinities and subnormals are then what the rounding says, or the format, and not what the machine's
+floating-point control does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var
+from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var, dtype_of, is_wide
 from ipu_core.ir.ops import COLLECTIVES, LARGEST, OPS, STRUCTURE
 from ipu_core.ir.own_rounding import OwnRounding
 from lowprec import FloatFormat, Key, Rounding, astype
@@ -27,7 +28,7 @@ def is_rounded_apart(equation: Equation) -> bool:
     if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | LARGEST | COLLECTIVES:
         return False
     arithmetic = equation.arithmetic
-    if fmt.dtype is not None:
+    if fmt.dtype is not None and not is_wide(fmt):
         return arithmetic.once or arithmetic.partials is not None
     # One of the operands' values, 0 or 1 is on the grid already, if these are.
     formats = [x.type.format if isinstance(x, Var) else None for x in equation.inputs]
@@ -38,22 +39,28 @@ def is_rounded_apart(equation: Equation) -> bool:
 def round_once(
     wide: Array, fmt: FloatFormat, rounding: Rounding, key: Key | None, out: Array | None = None
 ) -> Array:  # fmt: skip
-    """float32 values in a format: in its dtype, or as float32 where it has none.
+    """float32 or float64 values in a format: in its dtype, or in the one that holds it where it has none.
 
     Args:
-        wide: float32.
+        wide: float32, or float64.
         fmt, rounding: the format, and how.
         key: of stochastic modes.
         out: where they go; None: into an array of their own.
     """
-    own_key = key if rounding.stochastic else None
+    own_key, dtype = key if rounding.stochastic else None, dtype_of(fmt)
+    if is_wide(fmt):
+        wide = wide.astype(np.float64, copy=False)
+    make = rounded_values if fmt.dtype is None else astype
     if isinstance(rounding, OwnRounding):
         result = rounding.called(wide, fmt, own_key)
-        if out is not None:
-            np.copyto(out, result)
-        return result
-    make = rounded_values if fmt.dtype is None else astype
-    return np.asarray(make(wide, fmt, rounding, key=own_key, out=out))
+    elif make is astype or wide.dtype == dtype:
+        return np.asarray(make(wide, fmt, rounding, key=own_key, out=out))
+    else:
+        result = make(wide, fmt, rounding, key=own_key)
+    result = np.asarray(result, dtype)
+    if out is not None:
+        np.copyto(out, result)
+    return result
 
 
 def in_float32(equation: Equation) -> Equation:
@@ -68,11 +75,11 @@ def in_float32(equation: Equation) -> Equation:
 
 
 def rounded(equation: Equation, wide: Array, key: Key | None, out: Array | None = None) -> Array:
-    """The float32 result of `in_float32` as the equation's own.
+    """The float32 result of `in_float32`, or a float64 one, as the equation's own.
 
     Args:
         equation: whose result it is.
-        wide: float32.
+        wide: float32, or float64.
         key: of the equation in this step.
         out: where it goes, which may be `wide` where both are float32; None: into an array of its own.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Equation, Format, Literal, Params, Type, Var
+from ipu_core.ir.block import Array, Equation, Format, Literal, Params, Type, Var, dtype_of
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import INT32, STRUCTURE, infer
 from ipu_core.ir.run.declared import declared
@@ -94,6 +94,9 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
         return np.asarray(rounded_values(arrays[0], result.format, params["rounding"]))
     # At once: by way of float32 it would be rounded twice.
     if op == "convert" and arrays[0].dtype == np.float64:
-        return np.asarray(astype(arrays[0], result.format))
+        wanted = as_format(result.format)
+        if wanted.dtype is None:
+            return np.asarray(rounded_values(arrays[0], wanted)).astype(dtype_of(wanted))
+        return np.asarray(astype(arrays[0], wanted))
     equation = Equation(0, op, (), (Var("0", result),), params)
     return declared(equation, arrays, None)

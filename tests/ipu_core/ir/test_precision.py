@@ -38,7 +38,9 @@ def test_every_preset_types_every_equation(spec):
     block = typed(spec, Lamb(weight_decay=0.1))
     precision = Precision.parse(spec)
     half = precision.operands
-    assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {"float32"}
+    assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {
+        half.name if precision.everywhere else "float32"
+    }
     assert formats(of(block, role="update")) == {precision.weights.name}
     assert formats(of(block, role="optimizer", family="first_moment")) == {precision.first_moment.name}
     assert formats(of(block, role="optimizer", family="second_moment")) == {precision.second_moment.name}
@@ -146,27 +148,17 @@ def test_unknown_names_are_refused_with_the_valid_ones(spec, message):
 
 
 def test_formats_the_machine_lacks_are_refused():
-    with pytest.raises(
-        ValueError, match=r"operands cannot be e9m5: .*lacks \(say e8m5: it differs beyond float32's exp"
-    ):
-        Precision.parse("fp32.32/operands=e9m5")
-    with pytest.raises(ValueError, match=r"forward cannot be e10m3: .*\(say e8m3"):
+    with pytest.raises(ValueError, match=r"forward cannot be e10m3: .*as in fp32.32/operands=e10m3/partials=float64"):
         Precision.parse("fp8/forward=e10m3")
-    with pytest.raises(ValueError, match="weights cannot be float64: it has values that float32, the widest here, lac"):
-        Precision.parse("fp32.32/weights=float64")
     for spec in ("fp16.32/partials=float8_e8m0fnu", "fp16.32/layers.0.*:partials=float8_e8m0fnu"):
         with pytest.raises(ValueError, match="float8_e8m0fnu cannot accumulate: it has no negative numbers or no zero"):
             Precision.parse(spec)
-    for partials in ("e2m25", "e9m2"):
-        with pytest.raises(ValueError, match=f"partials cannot be {partials}: it has values that float32"):
-            Precision.parse(f"fp16.32/partials={partials}")
     with pytest.raises(TypeError, match=r"partials must be a FloatFormat such as lowprec.float16, not 'float16'"):
         Precision("mine", partials="float16")
     with pytest.raises(TypeError, match=r"rounding must be a lowprec.Rounding, not 'up'"):
         Precision("mine", rounding="up")
     for fmt in named_formats.values():
-        if fmt.name != "float64":
-            assert Precision("mine", gradients=fmt).gradients == fmt
+        assert Precision("mine", gradients=fmt).gradients == fmt
 
 
 def test_the_gradient_of_a_bias_is_a_gradient_summed_in_partials():

@@ -61,6 +61,16 @@ def typed(precision: Precision) -> Block:
     return verify(precision.apply(IDEAL))
 
 
+def text(precision: Precision) -> str | None:
+    """The typed Block, or None where narrow partial sums are refused beside operands that float32 lacks."""
+    try:
+        return str(typed(precision))
+    except ValueError as error:
+        if "say partials=float64" not in str(error):
+            raise
+        return None
+
+
 def parsed(spec: str) -> Precision | None:
     """The precision, or None where a scaling is not to be had: blocks inside of products, rules of other blocks."""
     with contextlib.suppress(ValueError):
@@ -88,10 +98,10 @@ def test_a_rule_for_every_layer_is_the_same_said_of_everything(preset: str, fiel
     values = [value for value in VALUES[field] if parsed(f"{preset}/:{field}={value}") is not None]
     assert len(values) == len(VALUES[field]) or field in SCALING[1:]
     for value in values:
-        wanted = str(typed(everywhere(preset, field, value)))
+        wanted = text(everywhere(preset, field, value))
         for patterns in ([""], ["*"], EVERY):
             rules = "/".join(f"{pattern}:{field}={value}" for pattern in patterns)
-            assert str(typed(Precision.parse(f"{preset}/{rules}"))) == wanted, (patterns, value)
+            assert text(Precision.parse(f"{preset}/{rules}")) == wanted, (patterns, value)
 
 
 @pytest.mark.parametrize(

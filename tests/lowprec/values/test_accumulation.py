@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowprec import Accumulation, FloatFormat, float16, formats
+from lowprec import Accumulation, FloatFormat, Rounding, as_format, float16, formats
 from lowprec.values.accumulation import run_length, stage_count
+from lowprec.values.sum_rules import sum_rules
 
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.integers(1, 300))
@@ -90,7 +91,6 @@ def test_the_places_of_an_aligned_adder_belong_to_it() -> None:
         ({"stages": 4}, "stages must be 1, 2 or 3"),
         ({"adder": "tree"}, "sequential, dot4, pairwise, aligned"),
         ({"group": True}, "group must be an integer"),
-        ({"accumulate": "e2m25"}, "e2m25 cannot accumulate: partial sums are float32, which lacks some of its values"),
         ({"accumulate": "float8_e8m0fnu"}, "cannot accumulate: it has no negative numbers or no zero"),
         ({"aligned_bits": 13}, "aligned_bits=13 is for adder='aligned', not 'sequential'"),
         ({"adder": "aligned"}, "needs aligned_bits, 1 to 35, not None"),
@@ -135,7 +135,16 @@ def test_wide_significands_and_ranges_that_float32_holds_and_does_not() -> None:
 
 
 def taken(fmt: FloatFormat) -> bool:
+    """Whether sums in float32 accumulate in a format."""
     try:
-        return Accumulation(accumulate=fmt).accumulate == fmt
+        return sum_rules(Accumulation(accumulate=fmt, out="float32"), Rounding()).out == as_format("float32")
     except ValueError:
         return False
+
+
+def test_sums_in_float32_refuse_wider_accumulators_than_an_accumulation_says() -> None:
+    order = Accumulation(splits=2, accumulate="e2m25", out="float64")
+    assert "accumulate e2m25, out float64" in order.words()
+    assert order.parts(33) == Accumulation(splits=2).parts(33)
+    with pytest.raises(ValueError, match="e2m25 cannot accumulate: partial sums are float32, which lacks some of its"):
+        sum_rules(order, Rounding())
