@@ -31,7 +31,7 @@ from ipu_core.train.options import Execution, Training
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
 from ipu_core.train.step import Loss, PlannedStep, initial_state, planned_step, read_random, step_block
-from ipu_core.train.units import loss_in_units
+from ipu_core.train.units import feeder_of, loss_in_units
 from lowprec import Key
 from lowprec.processor import in_default_state
 
@@ -300,7 +300,7 @@ def begun(
     optimizer, first_traced = _optimizer_of(training), ideal(precision)
     planned = planned_step(first_traced, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
-    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
+    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2, feeder=feeder_of(loss))
     # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
     idle = unused(precision, lambda own: first_traced if _traced_alike(own, precision) else ideal(own))
@@ -310,7 +310,8 @@ def begun(
 
 def traced(loss: Loss, params: Any, batch: Any, training: Training, model_state: Any = None) -> Block:
     """The step of a training as traced, in float32; arguments as of `TrainLoop`."""
-    precision = training.precision
+    precision, feeder = training.precision, feeder_of(loss)
+    batch = batch if feeder is None else feeder(batch)
     return step_block(
         loss_in_units(loss, params, precision), _optimizer_of(training), params, batch,
         micro_batches=training.micro_batches, running_mean=precision.running_mean,
