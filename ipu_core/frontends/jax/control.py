@@ -113,7 +113,9 @@ def _counted(
 ) -> dict[int, Any]:
     """The numbers that were left out, after the last place."""
     closed, order = params["jaxpr"], sorted(idle)
-    part = Part(closed.jaxpr.constvars, closed.jaxpr.invars, closed.jaxpr.eqns, [closed.jaxpr.outvars[n] for n in order])
+    part = Part(
+        closed.jaxpr.constvars, closed.jaxpr.invars, closed.jaxpr.eqns, [closed.jaxpr.outvars[n] for n in order]
+    )
     now = list(state)
     for _ in range(params["length"] if order else 0):
         # what is no counter is not read

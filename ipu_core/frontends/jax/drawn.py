@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.frontends.jax.operations.call import kind_of
-from ipu_core.ir.block import Array
+from ipu_core.ir.block import Array, Var
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.trace.builder import Builder
@@ -107,8 +107,11 @@ class Settled:
             if self._fed is not None:
                 made = self._fed[len(self.found)]
             else:
-                zeros = np.zeros(drawn.aval.shape, np.int32 if whole else np.float32)
-                made = TracedArray(builder, builder.constant(zeros, INT32 if whole else FLOAT32))
+                shape = tuple(drawn.aval.shape)
+                zeros = np.zeros(shape or (1,), np.int32 if whole else np.float32)
+                atom = builder.constant(zeros, INT32 if whole else FLOAT32)
+                assert isinstance(atom, Var)  # an array with axes
+                made = reshape(TracedArray(builder, atom), shape)
             self.found.append(drawn)
             self._values[id(drawn)] = made
         return self._values[id(drawn)]
@@ -167,7 +170,10 @@ class Feeder:
         keys = [self._keys(leaves[place], place, parts) for place in self.places]
         drawn = [[_plain(x) for x in self._draw([each[part] for each in keys])] for part in range(parts)]
         rest = unflatten(tree, [None if n in self.places else leaf for n, leaf in enumerate(leaves)])
-        return {"batch": rest, "draws": [np.concatenate(each) if parts > 1 else each[0] for each in zip(*drawn, strict=True)]}
+        return {
+            "batch": rest,
+            "draws": [np.concatenate(each) if parts > 1 else each[0] for each in zip(*drawn, strict=True)],
+        }
 
     @property
     def names(self) -> str:

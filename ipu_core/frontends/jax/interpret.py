@@ -6,6 +6,7 @@ through the table of primitives. Functions in functions are run in their place.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,10 @@ from ipu_core.frontends.jax.drawn import Drawn, DrawnEquation, Settled
 from ipu_core.frontends.jax.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
 from ipu_core.frontends.jax.operations.call import EquationCall, as_value, kind_of
-from ipu_core.frontends.jax.reading import columns, needed, wrapped
+from ipu_core.frontends.jax.reading import columns, needed, origins, wrapped
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.custom import custom_gradient
-from ipu_core.ir.trace.values import Traced, shape_of
+from ipu_core.ir.trace.values import Traced, Value, shape_of
 from ipu_core.nn import relu
 
 INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
@@ -48,6 +49,13 @@ class Place(NamedTuple):
         return ".".join(filter(None, (self.layer, layer_of(equation))))
 
 
+class Index(NamedTuple):
+    """What is known of the indices of an equation: see `EquationCall`."""
+
+    columns: Sequence[Value]
+    from_end: bool
+
+
 class JaxprInterpreter:
     """Runs jaxprs in one trace.
 
@@ -61,6 +69,7 @@ class JaxprInterpreter:
 
     def __init__(self, jax: Any, builder: Builder, *, given: bool = False, draws: Settled | None = None) -> None:
         self._jax, self._builder, self._given, self._draws = jax, builder, given, draws or Settled()
+        self._wrapped: dict[int, Traced] = {}  # indices that count from the end below 0, by identity
 
     def run(self, closed: Any, operands: Sequence[Any], place: Place = Place()) -> list[Any]:  # noqa: B008
         """The results of a closed jaxpr, or of one without constants, for its operands: traced values or constants.
@@ -77,21 +86,28 @@ class JaxprInterpreter:
         as_given = wrapped(jaxpr.eqns, made_by, traced)
 
         def read(var: Any) -> Any:
-            return var.val if hasattr(var, "val") else known[as_given.get(var, var)]
+            if hasattr(var, "val"):
+                return var.val
+            return self._from_end(known[as_given[var]]) if var in as_given else known[var]
 
         # jaxprs keep equations that no result needs, which may have no counterpart here
         for equation in needed(jaxpr, as_given):
             given = [read(var) for var in equation.invars]
-            parts = [self.settled(x, equation, place) for x in columns(equation, made_by, read)]
-            known.update(zip(equation.outvars, self._equation(equation, given, place, parts), strict=True))
+            index = Index(
+                [as_value(self.settled(x, equation, place)) for x in columns(equation, made_by, read)],
+                all(self._counts(read(var)) for var in origins(equation, made_by)),
+            )
+            known.update(zip(equation.outvars, self._equation(equation, given, place, index), strict=True))
         return [read(var) for var in jaxpr.outvars]
 
-    def _equation(self, equation: Any, given: list[Any], place: Place, parts: Sequence[Any]) -> Sequence[Any]:
+    def _equation(self, equation: Any, given: list[Any], place: Place, index: Index) -> Sequence[Any]:
         name = str(equation.primitive.name)
         # before the table: constants may be made by any primitive
         if not any(isinstance(x, Traced) for x in given):
-            return self._by_keys(equation, given) if any(isinstance(x, Drawn) for x in given) else self._by_jax(
-                equation, given
+            return (
+                self._by_keys(equation, given)
+                if any(isinstance(x, Drawn) for x in given)
+                else self._by_jax(equation, given)
             )
         if name in INSIDE:
             return self.run(equation.params[INSIDE[name]], given, place.inside(equation))
@@ -107,7 +123,19 @@ class JaxprInterpreter:
         function = OPERATIONS.get(name)
         if function is None:
             raise not_covered(name, place.holder or equation, place.of(equation))
-        return self._by_table(function, equation, given, place, parts)
+        return self._by_table(function, equation, given, place, index)
+
+    def _from_end(self, index: Traced) -> Traced:
+        """An index, known to count from the end below 0: another object, since it may be read in both ways."""
+        own = copy.copy(index)
+        self._wrapped[id(own)] = own
+        return own
+
+    def _counts(self, index: Any) -> bool:
+        """Whether numbers below 0 count from the end, or there are none."""
+        if isinstance(index, Traced | Drawn):
+            return id(index) in self._wrapped
+        return bool((np.asarray(index) >= 0).all())
 
     def _by_jax(self, equation: Any, given: Sequence[Any], **changed: Any) -> list[Any]:
         """The results of an equation for constants."""
@@ -143,7 +171,7 @@ class JaxprInterpreter:
         return self._jax.numpy.asarray(constant) if isinstance(constant, np.ndarray) else constant
 
     def _by_table(
-        self, function: Callable[..., Any], equation: Any, given: Sequence[Any], place: Place, parts: Sequence[Any]
+        self, function: Callable[..., Any], equation: Any, given: Sequence[Any], place: Place, index: Index
     ) -> Sequence[Any]:
         name = str(equation.primitive.name)
 
@@ -155,7 +183,7 @@ class JaxprInterpreter:
         try:
             values = [as_value(x) for x in given]
             with self.standing(equation, place, None if narrow else "loss"):
-                result = function(EquationCall(equation, bind, [as_value(x) for x in parts]), *values)
+                result = function(EquationCall(equation, bind, *index), *values)
         except (NotImplementedError, TypeError, ValueError, IndexError) as error:
             raise not_covered(name, place.holder or equation, layer, str(error)) from error
         results = result if isinstance(result, list) else [result]

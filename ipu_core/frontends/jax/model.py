@@ -81,9 +81,7 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
     return model
 
 
-def _drawn(
-    jax: Any, closed: Any, kept: Sequence[Any], rest: Sequence[Any], places: Sequence[int]
-) -> tuple[Drawn, ...]:
+def _drawn(jax: Any, closed: Any, kept: Sequence[Any], rest: Sequence[Any], places: Sequence[int]) -> tuple[Drawn, ...]:
     """What a function draws from keys, in the order in which it reads it."""
     draws = Settled()
 
@@ -212,7 +210,12 @@ def _check_held(name: str, tree: PyTree) -> None:
     of_equinox = tree.kind is not None and any(each.__module__.startswith("equinox") for each in tree.kind.__mro__)
     for key, child in zip(tree.keys, tree.children, strict=True):
         own = f"{name}.{key}"
-        if isinstance(child.made, Held) and isinstance(child.made.value, float) and not name.startswith("batch") and not of_equinox:
+        if (
+            isinstance(child.made, Held)
+            and isinstance(child.made.value, float)
+            and not name.startswith("batch")
+            and not of_equinox
+        ):
             raise TypeError(
                 f"{own} is the number {child.made.value!r}, which JAX trains: np.float32({child.made.value!r}), or a "
                 "static field of its class where it stays as it is"

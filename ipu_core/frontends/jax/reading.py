@@ -7,8 +7,10 @@ from typing import Any
 
 from ipu_core.frontends.jax.operations.call import kind_of
 
-INDEXED = {"gather", "scatter", "scatter-add", "scatter-mul"}
+INDEXED = {"gather", "scatter", "scatter-add", "scatter-mul", "scatter-max", "scatter-min"}
 """Primitives whose second operand is an index."""
+SEEN_OTHERWISE = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "convert_element_type"}
+"""Primitives whose result is their operands' elements."""
 
 
 def wrapped(equations: Sequence[Any], made_by: Mapping[Any, Any], traced: set[Any]) -> dict[Any, Any]:
@@ -59,3 +61,17 @@ def columns(equation: Any, made_by: Mapping[Any, Any], read: Callable[[Any], Any
     ones = all(var.aval.shape[-1] == 1 for var in maker.invars)
     last = maker.params["dimension"] == len(maker.outvars[0].aval.shape) - 1
     return [read(var) for var in maker.invars] if ones and last else []
+
+
+def origins(equation: Any, made_by: Mapping[Any, Any]) -> list[Any]:
+    """The variables that the indices of an equation are put together from; none where it has no such."""
+    if equation.primitive.name not in INDEXED:
+        return []
+    found, left = list[Any](), [equation.invars[1]]
+    while left:
+        maker = None if hasattr(var := left.pop(), "val") else made_by.get(var)
+        if maker is not None and maker.primitive.name in SEEN_OTHERWISE:
+            left += maker.invars
+        else:
+            found.append(var)
+    return found

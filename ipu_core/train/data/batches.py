@@ -299,9 +299,7 @@ class BatchInputs:
         feeder: Makes the arrays that are fed of a batch; None: they are the batch's own.
     """
 
-    def __init__(
-        self, block: Block, batch: Any, numbers: int, feeder: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, block: Block, batch: Any, numbers: int, feeder: Callable[[Any], Any] | None = None) -> None:
         self._feeder = feeder
         batch = batch if feeder is None else feeder(batch)
         wanted = block.inputs[block.carried : len(block.inputs) - numbers]
