@@ -5,7 +5,8 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
            add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
+training   TrainLoop with Sgd, Lars, Adam, AdamW, Lamb, RmsProp, Adagrad or Lion trains in one precision, compare sets
+           several side by side;
            a Training says what decides the bits, an Execution where they are made; Hmc samples from a density
 """
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
         Unvalidated,
     )
     from ipu_core.frontends.emulation import emulate
-    from ipu_core.frontends.jax import JaxModel, from_jax
+    from ipu_core.frontends.jax import JaxModel, from_jax, from_optax
     from ipu_core.frontends.torch import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
     from ipu_core.graph import (
         AbortOnNaN,
@@ -104,7 +105,7 @@ if TYPE_CHECKING:
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
-    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
+    from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, Optimizer, RmsProp, Sgd
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.recipes import recipe
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AbortOnNaN",
     "Accumulation",
+    "Adagrad",
     "Adam",
     "AdamW",
     "Blame",
@@ -149,6 +151,7 @@ __all__ = [
     "JaxModel",
     "Lamb",
     "Lars",
+    "Lion",
     "LossScale",
     "Machine",
     "MappedTwice",
@@ -175,6 +178,7 @@ __all__ = [
     "RemoteStore",
     "Repeat",
     "RepeatWhile",
+    "RmsProp",
     "Samples",
     "Sensitivity",
     "Sequence",
@@ -210,6 +214,7 @@ __all__ = [
     "execute",
     "figures",
     "from_jax",
+    "from_optax",
     "from_torch",
     "from_torch_optimizer",
     "lower",
@@ -266,7 +271,7 @@ _find = lazy_names(
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "ir.verify": "InvalidBlock",
-        "frontends.jax": "JaxModel from_jax",
+        "frontends.jax": "JaxModel from_jax from_optax",
         "library": "",
         "nn": "",
         "figures": "",
@@ -289,7 +294,7 @@ _find = lazy_names(
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
-        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
+        "train.optim": "Adagrad Adam AdamW Group Lamb Lars Lion Optimizer RmsProp Sgd",
         "train.units": "mup_groups",
         "train.options": "Execution Training",
         "train.recipes": "recipe",
