@@ -181,3 +181,9 @@ def describe(value: Any) -> str:
     """The names of the leaves in words, for error messages."""
     names = paths(flatten(value)[1])
     return "{" + ", ".join(names) + "}" if names != [""] else "a single value"
+
+
+def plain(leaf: Any) -> Any:
+    """A leaf as NumPy takes it: of JAX's keys the numbers that they are made of."""
+    keys = str(getattr(leaf, "dtype", "")).startswith("key<")
+    return sys.modules["jax.random"].key_data(leaf) if keys else leaf

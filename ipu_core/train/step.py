@@ -37,7 +37,7 @@ from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.options import Execution, Training
 from ipu_core.train.parts import check_groups, part_of
-from ipu_core.train.units import host_parts_of
+from ipu_core.train.units import feeder_of, host_parts_of
 from lowprec import Accumulation, Collective, FloatFormat, Key, formats
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -273,6 +273,8 @@ def step_block(
     """
     check_loss(loss)
     check_params(params)
+    if (feeder := feeder_of(loss)) is not None:
+        batch = feeder(batch)
     check_batch(batch)
     step = training_step(
         loss, optimizer, micro_batches=micro_batches, running_mean=running_mean, replicas=replicas,

@@ -310,8 +310,7 @@ def begun(
 
 def traced(loss: Loss, params: Any, batch: Any, training: Training, model_state: Any = None) -> Block:
     """The step of a training as traced, in float32; arguments as of `TrainLoop`."""
-    precision, feeder = training.precision, feeder_of(loss)
-    batch = batch if feeder is None else feeder(batch)
+    precision = training.precision
     return step_block(
         loss_in_units(loss, params, precision), _optimizer_of(training), params, batch,
         micro_batches=training.micro_batches, running_mean=precision.running_mean,

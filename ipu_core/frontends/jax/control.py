@@ -42,7 +42,9 @@ def _is_counter(value: Any) -> bool:
     """Whether it is a whole number, or a key, that is known beside the step's values."""
     if isinstance(value, Drawn):
         return is_key(value.aval.dtype)
-    return not isinstance(value, Traced) and kind_of(value.dtype if hasattr(value, "dtype") else "int") != "float"
+    if isinstance(value, Traced):
+        return False
+    return kind_of(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype) != "float"
 
 
 def scan(inside: JaxprInterpreter, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
@@ -97,15 +99,27 @@ def _as_scan(
 def _without_counters(closed: Any, fixed: int, state: Sequence[Any]) -> tuple[Closed, set[int]]:
     """A body without the numbers that it carries for themselves alone, and which these are."""
     jaxpr = closed.jaxpr
-    idle = {n for n, x in enumerate(state) if _is_counter(x) and not isinstance(x, Drawn)}
+    idle = {n for n, x in enumerate(state) if _is_counter(x)}
     while True:
-        kept = [var for n, var in enumerate(jaxpr.outvars) if n not in idle]
-        part = Part(jaxpr.constvars, jaxpr.invars, jaxpr.eqns, kept)
-        read = {var for e in needed(part, {}) for var in e.invars if not hasattr(var, "val")}
-        read |= {var for var in kept if not hasattr(var, "val")}
-        if not (seen := {n for n in idle if jaxpr.invars[fixed + n] in read}):
-            return Closed(part, closed.consts), idle
-        idle -= seen
+        own = {jaxpr.invars[fixed + n] for n in idle}
+        kept = _part(jaxpr, [n for n in range(len(jaxpr.outvars)) if n not in idle])
+        read = {n for n in idle if jaxpr.invars[fixed + n] in _reads(kept)}
+        # nor may they count what the loop computes
+        mixed = {n for n in idle if (_reads(_part(jaxpr, [n])) & set(jaxpr.invars)) - own}
+        if not read | mixed:
+            return Closed(kept, closed.consts), idle
+        idle -= read | mixed
+
+
+def _part(jaxpr: Any, results: Sequence[int]) -> Part:
+    """A jaxpr with some of its results."""
+    return Part(jaxpr.constvars, jaxpr.invars, jaxpr.eqns, [jaxpr.outvars[n] for n in results])
+
+
+def _reads(part: Part) -> set[Any]:
+    """The variables that the results need."""
+    own = {var for var in part.outvars if not hasattr(var, "val")}
+    return own | {var for e in needed(part, {}) for var in e.invars if not hasattr(var, "val")}
 
 
 def _counted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +13,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Block, Type
 from ipu_core.ir.bodies import equations_of, inputs_of, replicas_of
-from ipu_core.ir.pytree import flatten, makers, map_leaves, paths
+from ipu_core.ir.pytree import flatten, makers, map_leaves, paths, plain
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
 from ipu_core.train.callbacks import Callback, Checkpoint, Stateful
@@ -349,15 +348,9 @@ def _of_all(part: Type, replicas: int) -> Type:
 
 
 def _digest(batch: Any) -> str:
-    leaves = [np.ascontiguousarray(_plain(leaf)) for leaf in flatten(batch)[0]]
+    leaves = [np.ascontiguousarray(plain(leaf)) for leaf in flatten(batch)[0]]
     # Arrays of equal bytes may differ in shape or dtype.
     total = hashlib.sha256(repr([(leaf.shape, leaf.dtype.name) for leaf in leaves]).encode())
     for leaf in leaves:
         total.update(leaf.tobytes())
     return total.hexdigest()
-
-
-def _plain(leaf: Any) -> Any:
-    """An array; of keys of JAX the numbers that they are made of."""
-    keys = str(getattr(leaf, "dtype", "")).startswith("key<")
-    return sys.modules["jax.random"].key_data(leaf) if keys else leaf

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Checkpoint, Sgd, TrainLoop, from_jax, trace
+from ipu_core import Checkpoint, OtherStudy, Sgd, TrainLoop, compare, from_jax, trace
 from ipu_core.errors import NotCovered
 from tests.ipu_core.frontends.jax_peer import jax
 
@@ -122,6 +122,18 @@ def test_a_run_with_keys_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
     losses = whole.run(batches, 5, callbacks=[Checkpoint(tmp_path / "run.npz", every=2)])
     rest.load(tmp_path / "run.npz")  # of the second time, after 4 steps
     np.testing.assert_array_equal(rest.run(batches, 1), losses[4:])
+
+
+def test_a_study_trains_with_keys(tmp_path: Any) -> None:
+    """Its folder knows the keys of its batches: with others it is another study."""
+    batches = [{"x": X, "y": Y, "key": jax.random.key(i)} for i in range(3)]
+    model = from_jax(dropout, PARAMS, batches[0])
+    own = {"steps": 3, "seeds": 1, "optimizer": Sgd(0.1), "engine": "direct", "folder": tmp_path / "study"}
+    study = compare(model, model.params, batches, ["fp32.32"], **own)
+    assert not study.failures
+    batches[2]["key"] = jax.random.key(7)
+    with pytest.raises(OtherStudy, match="batches"):
+        compare(model, model.params, batches, ["fp32.32"], **own)
 
 
 def test_what_is_no_key_is_refused() -> None:

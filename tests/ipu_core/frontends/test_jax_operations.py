@@ -88,6 +88,9 @@ FUNCTIONS: dict[str, Function] = {
     "loop": lambda x: lax.fori_loop(0, 3, lambda i, y: y * 1.5 + i, x),
     "counted": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 2, jnp.sin(c[1]) + x), (1, x))[1] * x,
     "count": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 2, jnp.sin(c[1])), (1, x))[0] * x,
+    "count of values": lambda x: lax.fori_loop(
+        0, 4, lambda i, c: (c[0] + (c[1][0, 0] > 0).astype(jnp.int32), jnp.sin(c[1] + 1.5)), (0, -x)
+    )[0] * x,
     "rounds": lambda x: lax.fori_loop(0, 3, lambda i, c: c * x[i], x),
     "branch": lambda x: lax.cond(jnp.array(True), jnp.sin, jnp.cos, x),
     "branch of a value": lambda x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
