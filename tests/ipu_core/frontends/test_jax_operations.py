@@ -164,12 +164,16 @@ def test_indices_of_the_batch_are_those_of_jax(name: str) -> None:
     check_step(weighed(INDICES[name]), array(), (rows,))
 
 
-def test_numbers_that_jax_drops_are_dropped() -> None:
-    """Of a segment below 0 or beyond the last one; of rows by `.at`, which count from the end, those below alone."""
+def test_numbers_that_jax_drops_are_dropped_and_clipped() -> None:
+    """Of a segment below 0 or beyond the last one; rows by `.at` count from the end, and lie inside."""
     for index in ([2, -1, 3, 9], [-7, 4, 0, 0]):
         check_step(weighed(lambda x, i: jax.ops.segment_sum(x, i, 4)), array(), (np.array(index, np.int32),))
         check_step(weighed(lambda x, i: finite(jax.ops.segment_max(x, i, 4))), array(), (np.array(index, np.int32),))
-    check_step(weighed(lambda x, i: x.at[i].add(x)), array(), (np.array([2, -1, -4, 0], np.int32),))
+    both = weighed(lambda x, i: x.at[i].add(x) + jax.ops.segment_sum(x, i, 4))  # one index, read in two ways
+    check_step(both, array(), (np.array([2, -1, -4, 0], np.int32),))
+    clips = weighed(lambda x, i: jnp.take(x, i, axis=0, mode="clip"))
+    check_step(clips, array(), (np.array([2, -1, 9, -9], np.int32),))
+    check_step(weighed(lambda x, i: x.at[i].get(mode="clip")), array(), (np.array([2, -1, 9, -4], np.int32),))
     model = from_jax(weighed(lambda x, i: x.at[i].add(x)), array(), (rows,))
     loop = ipu_core.TrainLoop(model, model.params, (rows,), optimizer=ipu_core.Sgd(0.1), precision="fp32.32")
     with pytest.raises(IndexError, match="index 4 is out of bounds"):
