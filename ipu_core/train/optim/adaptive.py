@@ -64,7 +64,7 @@ class RmsProp(_BySquares):
         decay: of v, in [0, 1).
         momentum: mu in [0, 1).
         nesterov: look ahead along the momentum.
-        centered: v less the square of the mean gradient is under the root.
+        centered: v less the square of the mean gradient is under the root, at least 0.
 
     See `Common` for groups and clipping.
 
@@ -105,6 +105,8 @@ class RmsProp(_BySquares):
             if self.centered:
                 mean = [moment("first_moment", elementwise("multiply", others[-1], decay), g, 1 - decay)]
                 spread = elementwise("subtract", v, apply("square", mean[0]))
+                # rounded moments may say of a variance that it is below 0
+                spread = elementwise("maximum", spread, 0.0)
             x = self._over_root(g, spread)
             if not self.momentum:
                 return x, rate, v, *mean

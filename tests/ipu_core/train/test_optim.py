@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ipu_core import TrainLoop
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
 from ipu_core.train.optim import Adagrad, Adam, Lamb, Lion, RmsProp, Sgd, nothing, vectors
@@ -80,6 +81,15 @@ def test_rmsprop(inside, momentum, nesterov, centered):
     made = RmsProp(eps=1e-3, eps_in_root=inside, initial=0.5, momentum=momentum, nesterov=nesterov, centered=centered,
                    weight_decay=0.1)  # fmt: skip
     assert_close(run(made), plain(direction))
+
+
+def test_a_variance_of_rounded_moments_is_not_below_zero():
+    """In float16 the mean square of small gradients is 0 where the square of their mean is not."""
+    params, batch = {"w": np.ones((4, 3), np.float32)}, np.full((4, 3), 3e-4, np.float32)
+    loop = TrainLoop(lambda p, b: (p["w"] * b).sum(), params, batch, optimizer=RmsProp(1e-5, centered=True),
+                     precision="fp16.16/nearest/moments=float16")  # fmt: skip
+    assert np.isfinite([loop.train(batch) for _ in range(3)]).all()
+    assert np.isfinite(loop.params["w"].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("inside", [False, True])
