@@ -139,7 +139,7 @@ class Feeder:
     def rows(self) -> int | None:
         """How many rows all arrays of the batch but its keys have; None: they have no such number."""
         counts = {shape[:1] for number, shape in enumerate(self.shapes) if number not in self.places and shape}
-        return counts.pop()[0] if len(counts) == 1 else None
+        return counts.pop()[0] or None if len(counts) == 1 else None
 
     @cached_property
     def _draw(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -175,6 +175,15 @@ class Feeder:
             "draws": [np.concatenate(each) if parts > 1 else each[0] for each in zip(*drawn, strict=True)],
         }
 
+    def __deepcopy__(self, memo: Any) -> Feeder:
+        return self  # nothing of it changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a training that reads keys of its batch cannot be pickled, since JAX draws from them: TrainLoop.save "
+            "writes a checkpoint, and another loop loads it"
+        )
+
     @property
     def names(self) -> str:
         """Of the leaves of a batch."""
@@ -197,7 +206,7 @@ class Feeder:
                 return [key]
             if len(shape) == (0 if kind_of(key.dtype) == "key" else 1):
                 return [self.jax.random.fold_in(key, part) for part in range(parts)]
-        elif tuple(key.shape) == (parts * self.rows, *shape[1:]) if self.rows and shape[:1] == (self.rows,) else False:
+        elif self.rows and tuple(key.shape) == (parts * self.rows, *shape[1:]) and shape[:1] == (self.rows,):
             return [key[part * shape[0] : (part + 1) * shape[0]] for part in range(parts)]
         raise ValueError(f"{name} of the batch: keys of shape {key.shape} for {parts} parts that each read {shape}")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ipu_core import Checkpoint, OtherStudy, Sgd, TrainLoop, compare, from_jax, trace
+from ipu_core import Checkpoint, OtherStudy, Sgd, TrainLoop, blame, compare, diverge, from_jax, trace
 from ipu_core.errors import NotCovered
 from tests.ipu_core.frontends.jax_peer import jax
 
@@ -134,6 +136,26 @@ def test_a_study_trains_with_keys(tmp_path: Any) -> None:
     batches[2]["key"] = jax.random.key(7)
     with pytest.raises(OtherStudy, match="batches"):
         compare(model, model.params, batches, ["fp32.32"], **own)
+
+
+def test_runs_with_keys_are_diagnosed() -> None:
+    batches = [{"x": X, "y": Y, "key": jax.random.key(i)} for i in range(2)]
+    model = from_jax(dropout, PARAMS, batches[0])
+    loops = [TrainLoop(model, model.params, batches[0], optimizer=Sgd(0.1), precision=precision, engine="direct")
+             for precision in ("fp32.32", "fp16.16/nearest")]  # fmt: skip
+    assert diverge(*loops, batches).step == 0
+    assert blame(loops[1], batches, steps=2).loss == pytest.approx(float(dropout(PARAMS, batches[-1])), rel=0.2)
+
+
+def test_copies_draw_the_same_and_pickles_are_refused() -> None:
+    batch = {"x": X, "y": Y, "key": jax.random.key(0)}
+    model = from_jax(dropout, PARAMS, batch)
+    loop = TrainLoop(model, model.params, batch, optimizer=Sgd(0.1), precision="fp16.16/stochastic", engine="direct")
+    loop.train(batch)
+    copies = copy.copy(loop), copy.deepcopy(loop)
+    assert [each.train(batch) for each in copies] == [loop.train(batch)] * 2
+    with pytest.raises(TypeError, match=r"cannot be pickled, since JAX draws from them: TrainLoop\.save"):
+        pickle.dumps(loop)
 
 
 def test_what_is_no_key_is_refused() -> None:
