@@ -101,6 +101,7 @@ INDICES: dict[str, Function] = {
     "rows": lambda x, i: x[i], "columns": lambda x, i: x[:, i], "one of each row": lambda x, i: x[jnp.arange(4), i],
     "along an axis": lambda x, i: jnp.take_along_axis(x, i[:, None], 1), "take": lambda x, i: jnp.take(x, i, 0),
     "ones": lambda x, i: jax.nn.one_hot(i, 6) * x, "numbers": lambda x, i: x * i[:, None],
+    "one element": lambda x, i: jnp.median(x) + x.reshape(-1)[i[:1]] * 0.5,
     "sums of segments": lambda x, i: jax.ops.segment_sum(x, i, 7) + jax.ops.segment_sum(x[:, :1], i, num_segments=7),
     "added rows": lambda x, i: x.at[i].add(x * 2), "added columns": lambda x, i: jnp.sin(x).at[:, i].add(x[:, :4]),
     "elements": lambda x, i: x[i, i] + jnp.tile(x, (4, 1)).reshape(4, 4, 6)[i, i, i],
