@@ -5,9 +5,9 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
            add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
-           a Training says what decides the bits, an Execution where they are made; Clones train beside each other on
-           one chip; Hmc samples from a density
+training   TrainLoop with Sgd, Lars, Adam, AdamW, Lamb, RmsProp, Adagrad or Lion trains in one precision, compare sets
+           several side by side; a Training says what decides the bits, an Execution where they are made; Clones train
+           beside each other on one chip; Hmc samples from a density
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         Unvalidated,
     )
     from ipu_core.frontends.emulation import emulate
-    from ipu_core.frontends.jax import JaxModel, from_jax
+    from ipu_core.frontends.jax import JaxModel, from_jax, from_optax
     from ipu_core.frontends.torch import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
     from ipu_core.graph import (
         AbortOnNaN,
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from ipu_core.train.execution import Execution
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
-    from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
+    from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, Optimizer, RmsProp, Sgd
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.recipes import recipe
     from ipu_core.train.training import Training
@@ -116,6 +116,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AbortOnNaN",
     "Accumulation",
+    "Adagrad",
     "Adam",
     "AdamW",
     "Blame",
@@ -154,6 +155,7 @@ __all__ = [
     "JaxModel",
     "Lamb",
     "Lars",
+    "Lion",
     "LossScale",
     "Machine",
     "MappedTwice",
@@ -180,6 +182,7 @@ __all__ = [
     "RemoteStore",
     "Repeat",
     "RepeatWhile",
+    "RmsProp",
     "Samples",
     "Sensitivity",
     "Sequence",
@@ -215,6 +218,7 @@ __all__ = [
     "execute",
     "figures",
     "from_jax",
+    "from_optax",
     "from_torch",
     "from_torch_optimizer",
     "lower",
@@ -271,7 +275,7 @@ _find = lazy_names(
         "ir.trace.tracing": "trace",
         "ir.unit_scaling": "UnitScaled unit_scale",
         "ir.verify": "InvalidBlock",
-        "frontends.jax": "JaxModel from_jax",
+        "frontends.jax": "JaxModel from_jax from_optax",
         "library": "",
         "nn": "",
         "figures": "",
@@ -295,7 +299,7 @@ _find = lazy_names(
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.clones": "Clone Clones",
         "train.loop": "TrainLoop",
-        "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
+        "train.optim": "Adagrad Adam AdamW Group Lamb Lars Lion Optimizer RmsProp Sgd",
         "train.units": "mup_groups",
         "train.execution": "Execution",
         "train.training": "Training",

@@ -47,6 +47,7 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for snippet in SNIPPET.finditer(text):
         lines = text.count("\n", 0, snippet.start(1))  # so that an error names the page's own line
         exec(compile("\n" * lines + snippet[1], str(page), "exec"), names)
+    names.clear()  # classes that JAX has registered would hold the page's loops for good
 
 
 def test_how_to_pages_are_written_from_public_names_alone() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.diagnose.watch import Watch
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.pytree import flatten, paths, plain
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.study.drive import Job, drive
 from ipu_core.study.point import Evaluate, Problem, Recipe, run_point, takes_arguments
@@ -251,7 +251,7 @@ def _check_alike(rows: list[Any]) -> None:
         names, shapes = paths(tree), list(map(np.shape, leaves))
         for name, leaf in zip(names, leaves, strict=True):
             try:
-                format_of(as_array(leaf))
+                format_of(as_array(plain(leaf)))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}, array {name or '0'}: {error}") from None
         # All batches are looked at before anything is trained: the step is traced with the first alone.

@@ -13,7 +13,7 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.rules import LAYERS
 from ipu_core.ir.precision.said_rounding import split_words
 from ipu_core.train.arguments import Recompute, check_recompute
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
+from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, Optimizer, RmsProp, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 from lowprec import Collective
 from lowprec.threads import MOST
@@ -22,7 +22,10 @@ from lowprec.values.keywords import as_rounding
 
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb}
+OPTIMIZERS: dict[str, type[Sgd] | type[Adam] | type[RmsProp] | type[Adagrad] | type[Lion]] = {
+    "sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb, "rmsprop": RmsProp, "adagrad": Adagrad,
+    "lion": Lion,
+}  # fmt: skip
 SEARCHES = ("grid", "each", "random", "bisect")
 """How a sweep goes through its axes."""
 SCHEDULES = ("constant", "linear", "cosine", "polynomial", "piecewise")

@@ -52,8 +52,10 @@ def check_optimizer(optimizer: Any) -> None:
     """Raises TypeError if `optimizer` is a class, or lacks `init` or `update`."""
     library = type(optimizer).__module__.partition(".")[0]
     if library in ("optax", "torch"):
-        way = "from_torch_optimizer(model, optimizer) makes one" if library == "torch" else "Adam, AdamW, Lamb are here"
-        raise TypeError(f"an optimizer of {library} keeps its state in arrays of its own and cannot be traced: {way}")
+        maker = "from_torch_optimizer(model, optimizer)" if library == "torch" else "from_optax(optimizer, params)"
+        raise TypeError(
+            f"an optimizer of {library} keeps its state in arrays of its own and cannot be traced: {maker} makes one"
+        )
     missing = [name for name in ("init", "update") if not callable(getattr(optimizer, name, None))]
     missing += [] if hasattr(optimizer, "lr") else ["lr"]
     if isinstance(optimizer, type) or missing:

@@ -28,6 +28,7 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.step import Loss
 from ipu_core.train.stepper import Hold
 from ipu_core.train.training import Training
+from ipu_core.train.units import feeder_of
 from lowprec import Key
 from lowprec.checks import expect, expect_path, integer, listed, shown
 
@@ -135,7 +136,9 @@ class Clones:
                   on_nonfinite)
             for model, name, tiles in zip(given, self.names, shares, strict=True)
         )  # fmt: skip
-        self._leaves, self._hold = len(flatten(batch)[0]), Hold()
+        # What a loss draws of a batch's keys is its own: then nothing is sent once for all.
+        self._leaves = 0 if any(map(feeder_of, (model.loss for model in given))) else len(flatten(batch)[0])
+        self._hold = Hold()
         self._traps = any(loop.control.traps for loop in self.loops)
         self._feed: Feed | None = None
         self._resumed: tuple[int, Any] = (0, None)

@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ipu_core.ir.pytree import plain
+
 OURS = ("lowprec", "ipu_core")
 ADDRESS = " at 0x"
 SHORT = 16  # hexadecimal digits of a hash inside a description
@@ -81,7 +83,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
     if isinstance(value, Described):
         return inner(value.description())
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
-        return inner(np.asarray(value))
+        return inner(np.asarray(plain(value)))
     if name := getattr(value, "__qualname__", getattr(value, "__name__", None)):
         return str(name)  # a class, a built-in function, a module
     # Not vars(): those would hold what an instance has cached too.

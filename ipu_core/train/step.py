@@ -21,7 +21,7 @@ from ipu_core.train.arguments import check_batch, check_loss, check_one_number, 
 from ipu_core.train.optim import Optimizer
 from ipu_core.train.optim.common import write
 from ipu_core.train.parts import check_groups, part_of
-from ipu_core.train.units import host_parts_of
+from ipu_core.train.units import feeder_of, host_parts_of
 from lowprec import Collective
 
 Loss = Callable[..., Any]
@@ -255,6 +255,8 @@ def step_block(
     """
     check_loss(loss)
     check_params(params)
+    if (feeder := feeder_of(loss)) is not None:
+        batch = feeder(batch)
     check_batch(batch)
     step = training_step(
         loss, optimizer, micro_batches=micro_batches, running_mean=running_mean, replicas=replicas,

@@ -33,7 +33,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.training import Training
-from ipu_core.train.units import loss_in_units
+from ipu_core.train.units import feeder_of, loss_in_units
 from lowprec import Key
 from lowprec.processor import in_default_state
 
@@ -302,7 +302,7 @@ def begun(
     optimizer, first_traced = _optimizer_of(training), ideal(precision)
     planned = planned_step(first_traced, training, execution)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
-    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2)
+    batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2, feeder=feeder_of(loss))
     # A schedule that gives no rate is refused before the first step.
     rate_of(optimizer.lr, 0)
     idle = unused(precision, lambda own: first_traced if _traced_alike(own, precision) else ideal(own))

@@ -97,3 +97,9 @@ def host_parts_of(loss: Callable[..., Any]) -> tuple[str, ...]:
     """Names of parts of a model's state that the host reads from every replica, as a loss says in `for_host`."""
     own = loss.function if isinstance(loss, UnitScaled) else loss
     return tuple(getattr(own, "for_host", ()))
+
+
+def feeder_of(loss: Callable[..., Any]) -> Callable[[Any], Any] | None:
+    """What makes the arrays that a step is fed of a batch, where a loss takes batches with more than arrays."""
+    own = loss.function if isinstance(loss, UnitScaled) else loss
+    return getattr(own, "feeder", None)

@@ -23,8 +23,8 @@ DATA = {"Accumulation", "Blame", "Chains", "Divergence", "JaxModel", "Optimizer"
 WITH_METHODS = ("Engine", "Graph", "Machine", "Predictor", "TrainLoop", "System", "Target", "Tensor", "UnitScaled")
 WITHOUT_ARGUMENTS = {"Machine.read", "Target.fastest_halves", "TrainLoop.arrays", "TrainLoop.history",
                      "TrainLoop.whole_steps"}  # fmt: skip
-NOT_HERE = {"TrainLoop.to_torch", "TrainLoop.load", "emulate", "from_torch", "from_torch_optimizer", "TorchSchedule",
-            "poptorch.trainingModel", "poptorch.inferenceModel"}  # fmt: skip
+NOT_HERE = {"TrainLoop.to_torch", "TrainLoop.load", "emulate", "from_torch", "from_torch_optimizer", "from_optax",
+            "TorchSchedule", "poptorch.trainingModel", "poptorch.inferenceModel"}  # fmt: skip
 """Refused with sensible arguments too, without PyTorch or a file; nn.dropout needs a key where nothing is traced."""
 
 

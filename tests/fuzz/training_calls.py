@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import ipu_core
-from ipu_core import Adam, AdamW, Lamb, Lars, Sgd, nn, poptorch
+from ipu_core import Adagrad, Adam, AdamW, Lamb, Lars, Lion, RmsProp, Sgd, nn, poptorch
 from tests.fuzz.block_calls import PRECISIONS, batch_of, loss, parameters
 from tests.fuzz.machine_calls import FEW, Arguments, Calls
 from tests.fuzz.wild import Draw
@@ -211,15 +211,22 @@ def _of_loop() -> Calls:
     }  # fmt: skip
 
 
+KINDS = (Sgd, Lars, Adam, AdamW, Lamb, RmsProp, Adagrad, Lion)
+
+
 def _around() -> Calls:
     return {
         "Sgd": (Sgd, lambda d: {**_rates(d), "momentum": 0.9, "nesterov": d.chance(0.5)}),
         "Lars": (Lars, lambda d: {**_rates(d), "momentum": 0.9, "trust": 0.001}),
         **{kind.__name__: (kind, _adam) for kind in (Adam, AdamW, Lamb)},
+        "RmsProp": (RmsProp, lambda d: {**_rates(d), "momentum": 0.9, "nesterov": d.chance(0.5), "decay": 0.9,
+                                        "centered": d.chance(0.5), "eps_in_root": d.chance(0.5), "initial": 0.1}),
+        "Adagrad": (Adagrad, lambda d: {**_rates(d), "eps_in_root": d.chance(0.5), "initial": 0.1}),
+        "Lion": (Lion, lambda d: {**_rates(d), "b1": 0.9, "b2": 0.99}),
         **{f"{kind.__name__}.init": (kind(0.1).init, lambda d: {"params": parameters()})
-           for kind in (Sgd, Lars, Adam, AdamW, Lamb)},
+           for kind in KINDS},
         **{f"{kind.__name__}.update": (_update(kind(0.1)), lambda d: {
-            "params": parameters(), "gradients": parameters(), "lr": 0.1}) for kind in (Sgd, Lars, Adam, AdamW, Lamb)},
+            "params": parameters(), "gradients": parameters(), "lr": 0.1}) for kind in KINDS},
         "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "g": np.ones(3, "f4")}),
         "Adam.for_precision": (Adam(0.1).for_precision, lambda d: {"scaled_state": 2.0, "store_root": d.chance(0.5)}),
         "Group": (ipu_core.Group, lambda d: {"pattern": "w*", "lr": 0.5, "decay": 0.1, "frozen": d.chance(0.5)}),
@@ -291,6 +298,7 @@ HEAVY: Calls = {
     "from_jax": (ipu_core.from_jax, lambda d: {
         "loss": lambda params, batch: (params["w"] * batch).sum(), "params": {"w": np.ones(3, "f4")},
         "batch": np.ones(3, "f4")}),
+    "from_optax": (ipu_core.from_optax, lambda d: {"optimizer": object(), "params": {"w": np.ones(3, "f4")}}),
     "from_torch": (ipu_core.from_torch, lambda d: {"module": object(), "example_inputs": np.ones(3, "f4")}),
     "from_torch_optimizer": (ipu_core.from_torch_optimizer, lambda d: {"model": object(), "optimizer": object()}),
     "TorchSchedule": (ipu_core.TorchSchedule, lambda d: {"scheduler": object(), "every": 1}),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.ir.pytree import flatten
+from ipu_core.ir.pytree import flatten, plain
 from ipu_core.train.altered import altered
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.loss_scale import LossScale
@@ -118,7 +118,7 @@ def not_finite(batches: Sequence[Any], first: int) -> tuple[int, ...]:
 
 def is_finite(batch: Any) -> bool:
     """Whether all floats of a batch are finite."""
-    arrays = map(np.asarray, flatten(batch)[0])
+    arrays = (np.asarray(plain(x)) for x in flatten(batch)[0])
     return all(bool(np.isfinite(x).all()) for x in arrays if np.issubdtype(x.dtype, np.inexact))
 
 
@@ -144,7 +144,7 @@ def sizes(batches: Sequence[Any]) -> list[float]:
     """The largest magnitude of the floats of each batch; 0 of one that has none."""
 
     def size(batch: Any) -> float:
-        arrays = (np.asarray(x) for x in flatten(batch)[0])
+        arrays = (np.asarray(plain(x)) for x in flatten(batch)[0])
         return max(
             (float(np.abs(x).max()) for x in arrays if x.size and np.issubdtype(x.dtype, np.inexact)), default=0.0
         )

@@ -6,20 +6,23 @@ through the table of primitives. Functions in functions are run in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipu_core.frontends.jax.control import Closed, branch, loop_while, scan
+from ipu_core.frontends.jax.drawn import Drawn, DrawnEquation, Settled
 from ipu_core.frontends.jax.errors import layer_of, not_covered, source_of
 from ipu_core.frontends.jax.operations import IN_FLOAT32, OPERATIONS
 from ipu_core.frontends.jax.operations.call import EquationCall, as_value, kind_of
+from ipu_core.frontends.jax.reading import columns, needed, origins, wrapped
 from ipu_core.ir.trace.builder import Builder
 from ipu_core.ir.trace.custom import custom_gradient
-from ipu_core.ir.trace.scan import scanned
-from ipu_core.ir.trace.values import Traced, Value, builder_of, concatenate, reshape, shape_of
+from ipu_core.ir.trace.values import Traced, Value, shape_of
 from ipu_core.nn import relu
 
 INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
@@ -27,11 +30,8 @@ INSIDE = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_ca
 """Primitives that call a function, and the parameter that is its jaxpr."""
 ALIKE = {"optimization_barrier", "device_put"}
 """Primitives that give each operand as it is."""
-
-
-def _is_counter(value: Any) -> bool:
-    """Whether it is a whole number that is known while tracing."""
-    return not isinstance(value, Traced) and kind_of(np.asarray(value).dtype) != "float"
+CONTROL = {"scan": scan, "cond": branch, "while": loop_while}
+"""Primitives that run functions in loops, or choose among them."""
 
 
 class Place(NamedTuple):
@@ -49,6 +49,13 @@ class Place(NamedTuple):
         return ".".join(filter(None, (self.layer, layer_of(equation))))
 
 
+class Index(NamedTuple):
+    """What is known of the indices of an equation: see `EquationCall`."""
+
+    columns: Sequence[Value]
+    from_end: bool
+
+
 class JaxprInterpreter:
     """Runs jaxprs in one trace.
 
@@ -57,10 +64,12 @@ class JaxprInterpreter:
         builder: of the trace.
         given: whether what is run is part of a function whose gradient is given: those in it, often that function
             itself, are then computed alone.
+        draws: what stands for values that keys of the batch say; None: nothing is known of them yet.
     """
 
-    def __init__(self, jax: Any, builder: Builder, *, given: bool = False) -> None:
-        self._jax, self._builder, self._given = jax, builder, given
+    def __init__(self, jax: Any, builder: Builder, *, given: bool = False, draws: Settled | None = None) -> None:
+        self._jax, self._builder, self._given, self._draws = jax, builder, given, draws or Settled()
+        self._wrapped: dict[int, Traced] = {}  # indices that count from the end below 0, by identity
 
     def run(self, closed: Any, operands: Sequence[Any], place: Place = Place()) -> list[Any]:  # noqa: B008
         """The results of a closed jaxpr, or of one without constants, for its operands: traced values or constants.
@@ -77,32 +86,56 @@ class JaxprInterpreter:
         as_given = wrapped(jaxpr.eqns, made_by, traced)
 
         def read(var: Any) -> Any:
-            return var.val if hasattr(var, "val") else known[as_given.get(var, var)]
+            if hasattr(var, "val"):
+                return var.val
+            return self._from_end(known[as_given[var]]) if var in as_given else known[var]
 
         # jaxprs keep equations that no result needs, which may have no counterpart here
         for equation in needed(jaxpr, as_given):
             given = [read(var) for var in equation.invars]
-            columns = self._columns(equation, made_by, read)
-            known.update(zip(equation.outvars, self._equation(equation, given, place, columns), strict=True))
+            index = Index(
+                [as_value(self.settled(x, equation, place)) for x in columns(equation, made_by, read)],
+                all(self._counts(read(var)) for var in origins(equation, made_by)),
+            )
+            known.update(zip(equation.outvars, self._equation(equation, given, place, index), strict=True))
         return [read(var) for var in jaxpr.outvars]
 
-    def _equation(self, equation: Any, given: list[Any], place: Place, columns: Sequence[Any]) -> Sequence[Any]:
+    def _equation(self, equation: Any, given: list[Any], place: Place, index: Index) -> Sequence[Any]:
         name = str(equation.primitive.name)
         # before the table: constants may be made by any primitive
         if not any(isinstance(x, Traced) for x in given):
-            return self._by_jax(equation, given)
+            return (
+                self._by_keys(equation, given)
+                if any(isinstance(x, Drawn) for x in given)
+                else self._by_jax(equation, given)
+            )
         if name in INSIDE:
             return self.run(equation.params[INSIDE[name]], given, place.inside(equation))
         if name in ALIKE:
             return given
-        held = {"scan": self._scan, "cond": self._cond, "custom_jvp_call": self._derived,
-                "custom_vjp_call": self._with_gradient}  # fmt: skip
-        if name in held:
-            return held[name](equation, given, place)
+        if name in CONTROL:
+            return CONTROL[name](self, equation, given, place)
+        if name == "custom_jvp_call":
+            return self._derived(equation, given, place)
+        given = [self.settled(x, equation, place) for x in given]
+        if name == "custom_vjp_call":
+            return self._with_gradient(equation, given, place)
         function = OPERATIONS.get(name)
         if function is None:
             raise not_covered(name, place.holder or equation, place.of(equation))
-        return self._by_table(function, equation, given, place, columns)
+        return self._by_table(function, equation, given, place, index)
+
+    def _from_end(self, index: Traced) -> Traced:
+        """An index, known to count from the end below 0: another object, since it may be read in both ways."""
+        own = copy.copy(index)
+        self._wrapped[id(own)] = own
+        return own
+
+    def _counts(self, index: Any) -> bool:
+        """Whether numbers below 0 count from the end, or there are none."""
+        if isinstance(index, Traced | Drawn):
+            return id(index) in self._wrapped
+        return bool((np.asarray(index) >= 0).all())
 
     def _by_jax(self, equation: Any, given: Sequence[Any], **changed: Any) -> list[Any]:
         """The results of an equation for constants."""
@@ -111,11 +144,34 @@ class JaxprInterpreter:
         results = primitive.bind(*map(self._for_jax, given), **params)
         return list(results) if primitive.multiple_results else [results]
 
+    def _by_keys(self, equation: Any, given: Sequence[Any]) -> list[Any]:
+        """The results of an equation for what is drawn and constants: JAX computes them for every batch."""
+
+        def compute(operands: Sequence[Any]) -> list[Any]:
+            return self._by_jax(equation, operands)
+
+        made = DrawnEquation(tuple(given), compute)
+        return [Drawn(var.aval, number, made) for number, var in enumerate(equation.outvars)]
+
+    def settled(self, x: Any, equation: Any, place: Place) -> Any:
+        """A value, with what stands for it in the trace where keys of the batch say it.
+
+        Raises:
+            NotCovered: it is a key itself.
+        """
+        if not isinstance(x, Drawn):
+            return x
+        try:
+            return self._draws.value(x, self._builder)
+        except TypeError as error:
+            name = str(equation.primitive.name)
+            raise not_covered(name, place.holder or equation, place.of(equation), str(error)) from error
+
     def _for_jax(self, constant: Any) -> Any:
         return self._jax.numpy.asarray(constant) if isinstance(constant, np.ndarray) else constant
 
     def _by_table(
-        self, function: Callable[..., Any], equation: Any, given: Sequence[Any], place: Place, columns: Sequence[Any]
+        self, function: Callable[..., Any], equation: Any, given: Sequence[Any], place: Place, index: Index
     ) -> Sequence[Any]:
         name = str(equation.primitive.name)
 
@@ -126,8 +182,8 @@ class JaxprInterpreter:
         layer = place.of(equation)
         try:
             values = [as_value(x) for x in given]
-            with self._standing(equation, place, None if narrow else "loss"):
-                result = function(EquationCall(equation, bind, [as_value(x) for x in columns]), *values)
+            with self.standing(equation, place, None if narrow else "loss"):
+                result = function(EquationCall(equation, bind, *index), *values)
         except (NotImplementedError, TypeError, ValueError, IndexError) as error:
             raise not_covered(name, place.holder or equation, layer, str(error)) from error
         results = result if isinstance(result, list) else [result]
@@ -138,66 +194,11 @@ class JaxprInterpreter:
         return results
 
     @contextmanager
-    def _standing(self, equation: Any, place: Place, family: str | None = None) -> Iterator[None]:
+    def standing(self, equation: Any, place: Place, family: str | None = None) -> Iterator[None]:
         """A context in which equations that are emitted have the layer and the line of an equation of the jaxpr."""
         layer, line = place.of(equation) or None, source_of(place.holder or equation)
         with self._builder.scoped(family=family, layer=layer), self._builder.of_line(line):
             yield
-
-    def _columns(self, equation: Any, made_by: Mapping[Any, Any], read: Callable[[Any], Any]) -> list[Any]:
-        """The columns that a concatenation put together to the indices of a gather; empty where they are no such."""
-        if equation.primitive.name != "gather" or hasattr(equation.invars[1], "val"):
-            return []
-        maker = made_by.get(equation.invars[1])
-        if maker is None or maker.primitive.name != "concatenate":
-            return []
-        # x[i, j] in JAX is one index array, joined from a column for each axis
-        ones = all(var.aval.shape[-1] == 1 for var in maker.invars)
-        last = maker.params["dimension"] == len(maker.outvars[0].aval.shape) - 1
-        return [read(var) for var in maker.invars] if ones and last else []
-
-    def _scan(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """A loop of a known length: a scan; unrolled where it counts, so that what the count decides is known."""
-        params = equation.params
-        fixed, carried = params["num_consts"], params["num_carry"]
-        constants, state, rows = given[:fixed], list(given[fixed : fixed + carried]), given[fixed + carried :]
-        if not any(_is_counter(x) for x in state) and builder_of([x for x in given if isinstance(x, Traced)]):
-            return self._as_scan(equation, constants, state, list(rows), place)
-        shown: list[list[Any]] = []
-        steps = range(params["length"])
-        for step in reversed(steps) if params["reverse"] else steps:
-            results = self.run(
-                params["jaxpr"], [*constants, *state, *(row[step] for row in rows)], place.inside(equation)
-            )
-            state = results[:carried]
-            shown.append(results[carried:])
-        shown = shown[::-1] if params["reverse"] else shown
-        return [*state, *(_stacked([as_value(x) for x in column]) for column in zip(*shown, strict=True))]
-
-    def _as_scan(
-        self, equation: Any, constants: Sequence[Any], state: Sequence[Any], rows: list[Any], place: Place
-    ) -> list[Any]:
-        params, carried = equation.params, len(state)
-        where = place.inside(equation)
-
-        def at_place(before: list[Any], parts: list[Any]) -> tuple[list[Any], list[Any]]:
-            own = parts if rows else []
-            results = [as_value(x) for x in self.run(params["jaxpr"], [*constants, *before, *own], where)]
-            return results[:carried], results[carried:]
-
-        along = [as_value(row) for row in rows] or [np.zeros((params["length"], 1), np.float32)]
-        start = [as_value(x) for x in state]
-        last, shown = scanned(at_place, start, along, reverse=params["reverse"], reads=[*constants])
-        return [*last, *shown]
-
-    def _cond(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
-        """Runs the branch that a constant chooses."""
-        if isinstance(given[0], Traced):
-            raise not_covered("cond", place.holder or equation, place.of(equation), "the batch decides on the branch")
-        branches = equation.params["branches"]
-        # JAX clamps the number of a branch, too
-        chosen = min(max(int(given[0]), 0), len(branches) - 1)
-        return self.run(branches[chosen], given[1:], place.inside(equation))
 
     def _derived(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
         """Runs a function of JAX's own with a custom derivative, which is that of its equations; refuses a user's."""
@@ -209,8 +210,8 @@ class JaxprInterpreter:
             raise not_covered("custom_jvp_call", place.holder or equation, place.of(equation), why)
         # relu's rule says 0 at 0, the maximum that it is made of a half
         if name == "relu":
-            with self._standing(equation, place):
-                return [relu(given[0])]
+            with self.standing(equation, place):
+                return [relu(self.settled(given[0], equation, place))]
         return self.run(closed, given, place.inside(equation))
 
     def _with_gradient(self, equation: Any, given: Sequence[Any], place: Place) -> list[Any]:
@@ -222,7 +223,7 @@ class JaxprInterpreter:
         if params["symbolic_zeros"] or any(kind_of(aval.dtype) != "float" for aval in results):
             why = "a gradient of integers, or with symbolic zeros, is given"
             raise not_covered("custom_vjp_call", place.holder or equation, place.of(equation), why)
-        forward = _Closed(*params["fwd_jaxpr_thunk"].call_wrapped(*[False] * len(given)))
+        forward = Closed(*params["fwd_jaxpr_thunk"].call_wrapped(*[False] * len(given)))
         _, tree, passed = params["out_trees"]()
         count = tree.num_leaves - sum(at is not None for at in passed)
         own = iter(var.aval for var in forward.jaxpr.outvars[:count])
@@ -247,7 +248,7 @@ class JaxprInterpreter:
             return (*[None] * params["num_consts"], *cotangents)
 
         f.__name__ = str(params["call_jaxpr"].jaxpr.debug_info.func_name)
-        with self._standing(equation, place):
+        with self.standing(equation, place):
             found: list[Any] = custom_gradient(f, backward)(*given)
         return found
 
@@ -264,57 +265,6 @@ class JaxprInterpreter:
         return self._jax.make_jaxpr(flat)(*given), zeros
 
 
-class _Closed(NamedTuple):
-    """A jaxpr and its constants."""
-
-    jaxpr: Any
-    consts: Any
-
-
 def _builder(values: Sequence[Any]) -> Builder:
     """The trace of values of which one at least is traced."""
     return next(value.builder for value in values if isinstance(value, Traced))
-
-
-def _stacked(values: Sequence[Value]) -> Value:
-    if not any(isinstance(x, Traced) for x in values):
-        return np.stack([np.asarray(x) for x in values])
-    lines = [reshape(x if isinstance(x, Traced) else np.asarray(x), (1, *shape_of(x))) for x in values]
-    return lines[0] if len(lines) == 1 else concatenate(lines, 0)
-
-
-def wrapped(equations: Sequence[Any], made_by: Mapping[Any, Any], traced: set[Any]) -> dict[Any, Any]:
-    """For each traced index that counts from the end where it is below 0, as NumPy's do, what it is made of."""
-    found = {}
-    for equation in equations:
-        if any(var in traced for var in equation.invars if not hasattr(var, "val")):
-            traced.update(equation.outvars)
-        if len(equation.invars) != 3:
-            continue
-        below, index, more = equation.invars
-        # jnp.where calls a function whose cases come the other way round than select_n's
-        if equation.params.get("name") == "_where":
-            more, index = index, more
-        elif equation.primitive.name != "select_n":
-            continue
-        if hasattr(index, "val") or index not in traced or kind_of(index.aval.dtype) != "int" or not index.aval.shape:
-            continue
-        # JAX writes x[i] as x[where(i < 0, i + n, i)]; indices of a batch lie inside, so the i alone is kept
-        first, second = made_by.get(below), made_by.get(more)
-        if first is not None and second is not None:
-            names = first.primitive.name, second.primitive.name
-            zero = getattr(first.invars[-1], "val", None)
-            if names == ("lt", "add") and first.invars[0] is second.invars[0] is index and zero == 0:
-                found[equation.outvars[0]] = index
-    return found
-
-
-def needed(jaxpr: Any, as_given: Mapping[Any, Any]) -> list[Any]:
-    """The equations that the results need, in order."""
-    wanted = {as_given.get(var, var) for var in jaxpr.outvars if not hasattr(var, "val")}
-    kept = []
-    for equation in reversed(jaxpr.eqns):
-        if wanted.intersection(equation.outvars):
-            kept.append(equation)
-            wanted.update(as_given.get(var, var) for var in equation.invars if not hasattr(var, "val"))
-    return kept[::-1]

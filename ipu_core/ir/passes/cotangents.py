@@ -16,6 +16,7 @@ from ipu_core.ir.gradient_rule import ways as gradient_ways
 from ipu_core.ir.ops import CUSTOM, GROUP_SUM, SCALES, SET_ROW
 from ipu_core.ir.passes.scale_check import Edge
 from ipu_core.ir.regions import Scan
+from ipu_core.ir.trace.full import Full
 from ipu_core.ir.trace.values import (
     Value,
     apply,
@@ -68,6 +69,12 @@ def _scatter_max(ct: Value, equation: Equation, y: Value, index: Value, x: Value
     mask = elementwise("equal", x, apply("gather", y, index))
     count = apply("scatter_add", index, mask, rows=equation.params["rows"])
     return apply("gather", ct, index) * (mask / apply("gather", count, index))
+
+
+def _gather(ct: Value, equation: Equation, y: Value, x: Value, index: Value) -> Value:
+    if isinstance(ct, Full) and not ct.shape:  # of a single element: what is scattered has axes
+        index, ct = reshape(index, (1,)), reshape(ct, (1,))
+    return apply("scatter_add", index, ct, rows=shape_of(x)[0])
 
 
 def _slice(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
@@ -177,7 +184,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "broadcast": (_unbroadcast,),
     "slice": (_slice,),
     "pad": (_pad,),
-    "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
+    "gather": (_gather, lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
     "scatter_max": (lambda *_: None, _scatter_max),
     SET_ROW: (

@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Block, Type
 from ipu_core.ir.bodies import equations_of, inputs_of, replicas_of
-from ipu_core.ir.pytree import flatten, map_leaves, paths
+from ipu_core.ir.pytree import flatten, makers, map_leaves, paths, plain
 from ipu_core.ir.trace.eager import as_array
 from ipu_core.train.arguments import feed
 from ipu_core.train.callbacks import Callback, Checkpoint, Stateful
@@ -295,9 +295,12 @@ class BatchInputs:
         block: The typed step.
         batch: The one it was traced with.
         numbers: How many inputs of the step come behind the batch: the learning rate, a loss scale.
+        feeder: Makes the arrays that are fed of a batch; None: they are the batch's own.
     """
 
-    def __init__(self, block: Block, batch: Any, numbers: int) -> None:
+    def __init__(self, block: Block, batch: Any, numbers: int, feeder: Callable[[Any], Any] | None = None) -> None:
+        self._feeder = feeder
+        batch = batch if feeder is None else feeder(batch)
         wanted = block.inputs[block.carried : len(block.inputs) - numbers]
         classes = {e.inputs[0]: int(e.params["classes"]) for e in equations_of(block) if e.op == "one_hot"
                    and e.family == "loss"}  # fmt: skip
@@ -314,6 +317,7 @@ class BatchInputs:
         Raises:
             ValueError, TypeError: it is unlike the one that was traced, or has labels that are no class.
         """
+        batch = batch if self._feeder is None else self._feeder(batch)
         leaves, tree = flatten(batch)
         if tree != self._tree and (names := paths(tree)) != self._names:
             # The usual mistake: all batches, or a whole data set, in place of one.
@@ -327,6 +331,11 @@ class BatchInputs:
                 f"the batch holds {', '.join(names) or 'nothing'}; the step was traced with {', '.join(self._names)} "
                 "(a captured module's model.batch leaves its settings out)"
             )
+        if tree != self._tree and makers(tree) != makers(self._tree):
+            raise ValueError(
+                "the batch holds other classes, or other things in them that are no arrays, than the one that was "
+                "traced, of which these are a part: what changes from batch to batch must be an array"
+            )
         return [
             feed(name or "0", leaf, *wanted)
             for name, leaf, wanted in zip(self._names, leaves, self._wanted, strict=True)
@@ -339,7 +348,7 @@ def _of_all(part: Type, replicas: int) -> Type:
 
 
 def _digest(batch: Any) -> str:
-    leaves = [np.ascontiguousarray(leaf) for leaf in flatten(batch)[0]]
+    leaves = [np.ascontiguousarray(plain(leaf)) for leaf in flatten(batch)[0]]
     # Arrays of equal bytes may differ in shape or dtype.
     total = hashlib.sha256(repr([(leaf.shape, leaf.dtype.name) for leaf in leaves]).encode())
     for leaf in leaves:

@@ -110,7 +110,7 @@ def by_flax() -> Made:
             x = nn.max_pool(nn.relu(nn.Conv(4, (3, 3))(x)), (2, 2), (2, 2))
             x = nn.avg_pool(nn.gelu(nn.Conv(8, (3, 3), strides=2)(x)), (2, 2))
             x = nn.LayerNorm()(x.reshape(x.shape[0], -1))
-            x = nn.SelfAttention(2)(nn.Dense(12)(x)[:, None].reshape(-1, 3, 4))
+            x = nn.MultiHeadDotProductAttention(2)(nn.Dense(12)(x)[:, None].reshape(-1, 3, 4))
             return nn.Dense(5)(x.reshape(x.shape[0], -1))
 
     batches = labelled(4, 8, 8, 2)
@@ -123,7 +123,7 @@ def by_haiku() -> Made:
 
     def forward(x: Any) -> Any:
         x = jax.nn.relu(hk.Conv2D(4, 3)(x))
-        x = hk.MaxPool(2, 2, "VALID")(x)
+        x = hk.MaxPool((2, 2, 1), (2, 2, 1), "VALID")(x)
         x = hk.LayerNorm(-1, create_scale=True, create_offset=True)(hk.Flatten()(x))
         return hk.nets.MLP([16, 5])(x)
 

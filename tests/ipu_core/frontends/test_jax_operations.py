@@ -58,12 +58,18 @@ MOVES: dict[str, Function] = {
     "dynamic_update_slice": lambda x: lax.dynamic_update_slice(x, 2 * x[:2, :2], (1, 3)),
     "scatter-add": lambda x: x.at[jnp.array([0, 2, 2])].add(x[:3] * 2),
     "scatter": lambda x: x.at[1, 2:4].set(7.0) + x.at[np.array([0, 2])].set(3 * x[:2]),
+    "scatter-mul": lambda x: x.at[jnp.array([2, 0])].multiply(x[:2], unique_indices=True),
+    "scatter-max": lambda x: finite(jax.ops.segment_max(x, rows, 5)),
+    "scatter-min": lambda x: finite(jax.ops.segment_min(x, rows, 5)),
 }  # fmt: skip
 SUMS: dict[str, Function] = {
     "dot_general": lambda x: jnp.einsum("ij,kj->ik", x, x) @ x, "reduce_sum": lambda x: x.sum(0),
     "reduce_max": lambda x: x.max(1), "reduce_min": lambda x: x.min((0, 1)), "reduce_prod": lambda x: (x + 2).prod(1),
     "reduce_and": lambda x: x * (x > -9).all(), "reduce_or": lambda x: x * (x > 0).any(1, keepdims=True),
     "cumsum": lambda x: jnp.cumsum(x, 1) + lax.cumsum(x, 0, reverse=True),
+    "cumprod": lambda x: jnp.cumprod(x, 1) + lax.cumprod(x, 0, reverse=True), "top_k": lambda x: lax.top_k(x, 2)[0],
+    "sort": lambda x: jnp.sort(x, 0) + jnp.take_along_axis(x, jnp.argsort(-x, 1), 1),
+    "argmax": lambda x: x * jax.nn.one_hot(jnp.argmax(x, 1), 6), "argmin": lambda x: x[jnp.argmin(x, 0)],
     "reduce_window_max": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 3), (1, 2), "SAME"),
     "reduce_window_sum": lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 2), (2, 2), "VALID"),
     "conv_general_dilated": lambda x: jax.nn.relu(
@@ -80,17 +86,41 @@ FUNCTIONS: dict[str, Function] = {
     "batched product": lambda x: jnp.einsum("bij,bkj->bik", x.reshape(2, 3, 4), x.reshape(2, 3, 4)),
     "scan": lambda x: lax.scan(lambda c, y: (jnp.tanh(c + y), c * y), x[0], x, reverse=True)[1],
     "loop": lambda x: lax.fori_loop(0, 3, lambda i, y: y * 1.5 + i, x),
-    "branch": lambda x: lax.cond(jnp.array(True), jnp.sin, jnp.cos, x), "vmap": lambda x: jax.vmap(lambda r: r @ r)(x),
+    "counted": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 2, jnp.sin(c[1]) + x), (1, x))[1] * x,
+    "count": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 2, jnp.sin(c[1])), (1, x))[0] * x,
+    "count of values": lambda x: lax.fori_loop(
+        0, 4, lambda i, c: (c[0] + (c[1][0, 0] > 0).astype(jnp.int32), jnp.sin(c[1] + 1.5)), (0, -x)
+    )[0] * x,
+    "rounds": lambda x: lax.fori_loop(0, 3, lambda i, c: c * x[i], x),
+    "branch": lambda x: lax.cond(jnp.array(True), jnp.sin, jnp.cos, x),
+    "branch of a value": lambda x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
+    "vmap": lambda x: jax.vmap(lambda r: r @ r)(x),
     "constant draws": lambda x: x * jax.random.bernoulli(jax.random.key(1), 0.5, x.shape),
 }  # fmt: skip
 INDICES: dict[str, Function] = {
     "rows": lambda x, i: x[i], "columns": lambda x, i: x[:, i], "one of each row": lambda x, i: x[jnp.arange(4), i],
     "along an axis": lambda x, i: jnp.take_along_axis(x, i[:, None], 1), "take": lambda x, i: jnp.take(x, i, 0),
     "ones": lambda x, i: jax.nn.one_hot(i, 6) * x, "numbers": lambda x, i: x * i[:, None],
+    "one element": lambda x, i: jnp.median(x) + x.reshape(-1)[i[:1]] * 0.5,
     "sums of segments": lambda x, i: jax.ops.segment_sum(x, i, 7) + jax.ops.segment_sum(x[:, :1], i, num_segments=7),
     "added rows": lambda x, i: x.at[i].add(x * 2), "added columns": lambda x, i: jnp.sin(x).at[:, i].add(x[:, :4]),
+    "elements": lambda x, i: x[i, i] + jnp.tile(x, (4, 1)).reshape(4, 4, 6)[i, i, i],
+    "rows put": lambda x, i: jnp.sin(x).at[i].set(x * 2), "columns put": lambda x, i: x.at[:, i].set(0.0),
+    "rows put that differ": lambda x, i: x.at[i[:3]].set(x[:3] * 2, unique_indices=True),
+    "rows multiplied": lambda x, i: x.at[i[:3]].multiply(x[:3], unique_indices=True),
+    "elements added": lambda x, i: x.at[i, i].add(x[0, :4]) + x.at[jnp.arange(4), i].add(x[:, 0]),
+    "largest": lambda x, i: finite(jax.ops.segment_max(x, i, 5)),
+    "smallest": lambda x, i: finite(jax.ops.segment_min(x, i, 5)),
+    "dropped": lambda x, i: jax.ops.segment_sum(x, np.array([2, -1, 7, -9]), 4) + jax.ops.segment_sum(x, i, 3).sum(),
+    "branches": lambda x, i: lax.switch(i[0], [jnp.sin, jnp.cos, jnp.tanh], x),
+    "branch of whole numbers": lambda x, i: x[lax.cond(i[0] > 1, lambda j: j, lambda j: j[::-1], i)],
     "comparison": lambda x, i: jnp.where((i > 1)[:, None], x, 0.0),
 }  # fmt: skip
+
+
+def finite(x: Any) -> Any:
+    """0 for the infinity of a segment without rows."""
+    return jnp.where(jnp.isinf(x), 0.0, x)
 
 
 def array(seed: int = 0) -> Any:
@@ -135,6 +165,66 @@ def test_indices_of_the_batch_are_those_of_jax(name: str) -> None:
     check_step(weighed(INDICES[name]), array(), (rows,))
 
 
+def test_numbers_that_jax_drops_are_dropped_and_clipped() -> None:
+    """Of a segment below 0 or beyond the last one; rows by `.at` count from the end, and lie inside."""
+    for index in ([2, -1, 3, 9], [-7, 4, 0, 0]):
+        check_step(weighed(lambda x, i: jax.ops.segment_sum(x, i, 4)), array(), (np.array(index, np.int32),))
+        check_step(weighed(lambda x, i: finite(jax.ops.segment_max(x, i, 4))), array(), (np.array(index, np.int32),))
+    both = weighed(lambda x, i: x.at[i].add(x) + jax.ops.segment_sum(x, i, 4))  # one index, read in two ways
+    check_step(both, array(), (np.array([2, -1, -4, 0], np.int32),))
+    clips = weighed(lambda x, i: jnp.take(x, i, axis=0, mode="clip"))
+    check_step(clips, array(), (np.array([2, -1, 9, -9], np.int32),))
+    check_step(weighed(lambda x, i: x.at[i].get(mode="clip")), array(), (np.array([2, -1, 9, -4], np.int32),))
+    model = from_jax(weighed(lambda x, i: x.at[i].add(x)), array(), (rows,))
+    loop = ipu_core.TrainLoop(model, model.params, (rows,), optimizer=ipu_core.Sgd(0.1), precision="fp32.32")
+    with pytest.raises(IndexError, match="index 4 is out of bounds"):
+        loop.train((np.array([4, 0, 0, 0], np.int32),))
+
+
+def test_a_while_that_constants_end_is_unrolled() -> None:
+    """JAX has no derivative of it: the loop of a fixed length beside it has."""
+
+    def loss(loop: Function) -> Function:
+        return lambda params, batch: loop(lambda x: jnp.sin(x) * 1.5, params).sum()
+
+    def by_while(f: Function, x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1])), (0, x))[1]
+
+    def by_count(f: Function, x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, c: f(c), x)
+
+    blocks = []
+    for loop in (by_while, by_count):
+        model = from_jax(loss(loop), array(), ())
+        blocks.append(
+            ipu_core.execute(ipu_core.trace(ipu_core.value_and_grad(model), model.params, ()), array(), (), key=0)
+        )
+    np.testing.assert_array_equal(blocks[0][1], blocks[1][1])
+
+
+def test_a_loop_whose_count_nothing_reads_is_a_scan() -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        return lax.fori_loop(0, 50, lambda i, x: jnp.sin(x) * params, params).sum()
+
+    block = ipu_core.trace(from_jax(loss, array(), ()), array(), ())
+    assert len(block.equations) < 5
+    assert any(equation.region is not None for equation in block.equations)
+
+
+def test_of_two_branches_the_one_that_counts_has_the_gradient() -> None:
+    """Each batch takes its own branch of one captured step."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        return lax.cond(batch > 0, lambda x: (x * x).sum(), lambda x: jnp.sin(x).sum(), params)
+
+    model = from_jax(loss, array(), np.float32(1))
+    for batch in (np.float32(1), np.float32(-1)):
+        loop = ipu_core.TrainLoop(model, model.params, batch, optimizer=ipu_core.Sgd(1.0), precision="fp32.32")
+        value, gradient = jax.value_and_grad(loss)(array(), batch)
+        assert loop.train(batch) == pytest.approx(float(value), rel=1e-6)
+        np.testing.assert_allclose(loop.params, array() - gradient, rtol=1e-5, atol=1e-6)
+
+
 def test_every_primitive_of_the_table_is_tested() -> None:
     older = {"copy_p", "expand_dims", "split", "copy", "scatter"}  # have other names in some versions of JAX
     asked = set[str]()
@@ -164,12 +254,17 @@ def test_convolutions_are_those_of_jax(shape: Any, kernel: Any, options: Any) ->
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (lambda x, i: x.at[i, i].add(1.0), "scatter-add"),
+        (lambda x, i: x.reshape(4, 3, 2).at[i, i, i].add(1.0), "places of several axes"),
+        (lambda x, i: x.at[i, i].set(1.0), "places of several axes; jnp.where"),
+        (lambda x, i: x.at[i].multiply(x), "places may come twice"),
+        (lambda x, i: x.at[i].max(x[:4]), "beside what is there: jnp.maximum"),
+        (lambda x, i: x.at[i].add(x, mode="clip"), "numbers that are clipped"),
+        (lambda x, i: lax.sort((x, x, x), num_keys=2)[0], "an order by several arrays"),
         (lambda x, i: jnp.floor(x) * x, "floor of a jaxpr"),
-        (lambda x, i: lax.while_loop(lambda y: y.sum() < 3, lambda y: y + 1, x), "while of a jaxpr"),
-        (lambda x, i: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x), "the batch decides"),
+        (lambda x, i: lax.while_loop(lambda y: y.sum() < 3, lambda y: y + 1, x), "decide how often it runs; lax"),
+        (lambda x, i: lax.while_loop(lambda c: c[0] < 5000, lambda c: (c[0] + 1, x), (0, x))[1], "than 4096 times"),
         (lambda x, i: x * x.astype(jnp.int32), "cannot become integers"),
-        (lambda x, i: x[i, i], "several indices"),
+        (lambda x, i: x.reshape(4, 3, 2)[:, i, i], "several indices"),
         (lambda x, i: lax.dynamic_slice(x, (i[0], 0), (2, 3)), "the places are computed"),
         (lambda x, i: x * (i & 1)[:, None], "bits of integers"),
     ],

@@ -220,6 +220,13 @@ def test_a_gradient_that_is_one_number_is_an_array_only_where_it_must_be() -> No
     assert numbers(lambda x: (x * x).sum()) == []
 
 
+def test_a_gradient_that_is_one_number_goes_to_one_element():
+    place, x = np.array(2, np.int32), A[0].ravel()
+    value, gradient = evaluate(trace(value_and_grad(lambda x, i: 0.5 * x[i]), x, place), [x, place])
+    assert value == 0.5 * x[2]
+    np.testing.assert_array_equal(gradient, [0.5 * (n == 2) for n in range(len(x))])
+
+
 def test_a_gradient_full_of_one_number_is_summed_where_its_operand_was_repeated():
     _, gradient = value_and_grad(lambda x: np.broadcast_to(x, (5, 3, 4)).sum())(A)
     np.testing.assert_array_equal(gradient, np.full((3, 4), 5.0))

@@ -13,7 +13,7 @@ from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
 from ipu_core.study.typed import optimizer, read_schedule
 from ipu_core.train.data import dataset as data
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd
+from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, RmsProp, Sgd
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, WarmUp
 
 
@@ -25,6 +25,9 @@ from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Wa
         ("adam/bias_correction=false/store_root=true", Adam(0.5, bias_correction=False, store_root=True)),
         ("adamw/weight_decay=0.1", AdamW(0.5, weight_decay=0.1)),
         ("lamb/max_weight_norm=10/scaled_state=64", Lamb(0.5, max_weight_norm=10.0, scaled_state=64.0)),
+        ("rmsprop/momentum=0.9/centered", RmsProp(0.5, momentum=0.9, centered=True)),
+        ("adagrad/initial=0.1", Adagrad(0.5, initial=0.1)),
+        ("lion/b2=0.95/weight_decay=0.1", Lion(0.5, b2=0.95, weight_decay=0.1)),
         ("lars/clip_norm=1/clip_value=2", Lars(0.5, clip_norm=1.0, clip_value=2.0)),
     ],
 )

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from ipu_core import TrainLoop
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
-from ipu_core.train.optim import Adam, Lamb, Sgd, nothing, vectors
+from ipu_core.train.optim import Adagrad, Adam, Lamb, Lion, RmsProp, Sgd, nothing, vectors
 from ipu_core.train.step import initial_state, step_block
 
 RNG = np.random.default_rng(8)
@@ -60,6 +61,71 @@ def test_sgd_with_momentum(nesterov):
         return g + 0.9 * memory["m"] if nesterov else memory["m"]
 
     assert_close(run(Sgd(momentum=0.9, nesterov=nesterov)), plain(direction))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.8, False), (0.8, True)])
+@pytest.mark.parametrize("centered", [False, True])
+def test_rmsprop(inside, momentum, nesterov, centered):
+    decay = {"w": 0.1, "b": 0.0, "zero": 0.1}
+
+    def direction(name, w, g, memory, t):
+        g = g + decay[name] * w
+        memory["v"] = 0.9 * (memory["v"] if t > 1 else 0.5) + 0.1 * g**2
+        memory["mean"] = 0.9 * memory.get("mean", 0) + 0.1 * g
+        spread = memory["v"] - memory["mean"] ** 2 if centered else memory["v"]
+        x = g / np.sqrt(spread + 1e-3) if inside else g / (np.sqrt(spread) + 1e-3)
+        memory["m"] = momentum * memory["m"] + x
+        return x + momentum * memory["m"] if nesterov else memory["m"] if momentum else x
+
+    made = RmsProp(eps=1e-3, eps_in_root=inside, initial=0.5, momentum=momentum, nesterov=nesterov, centered=centered,
+                   weight_decay=0.1)  # fmt: skip
+    assert_close(run(made), plain(direction))
+
+
+def test_a_variance_of_rounded_moments_is_not_below_zero():
+    """In float16 the mean square of small gradients is 0 where the square of their mean is not."""
+    params, batch = {"w": np.ones((4, 3), np.float32)}, np.full((4, 3), 3e-4, np.float32)
+    loop = TrainLoop(lambda p, b: (p["w"] * b).sum(), params, batch, optimizer=RmsProp(1e-5, centered=True),
+                     precision="fp16.16/nearest/moments=float16")  # fmt: skip
+    assert np.isfinite([loop.train(batch) for _ in range(3)]).all()
+    assert np.isfinite(loop.params["w"].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_adagrad(inside):
+    def direction(name, w, g, memory, t):
+        memory["v"] = (memory["v"] if t > 1 else 0.125) + g**2
+        return g / np.sqrt(memory["v"] + 1e-3) if inside else g / (np.sqrt(memory["v"]) + 1e-3)
+
+    assert_close(run(Adagrad(eps=1e-3, eps_in_root=inside, initial=0.125)), plain(direction))
+
+
+def test_lion():
+    decay = {"w": 0.1, "b": 0.0, "zero": 0.1}
+
+    def direction(name, w, g, memory, t):
+        x = np.sign(0.9 * memory["m"] + (1 - 0.9) * g) + decay[name] * w
+        memory["m"] = 0.95 * memory["m"] + (1 - 0.95) * g
+        return x
+
+    assert_close(run(Lion(b2=0.95, weight_decay=0.1)), plain(direction))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: RmsProp(decay=1.0), "RmsProp: decay must lie in"),
+        (lambda: RmsProp(nesterov=True), "RmsProp: nesterov needs a momentum"),
+        (lambda: Adagrad(initial=-1.0), "Adagrad: initial must lie in"),
+        (lambda: Adagrad(eps=float("nan")), "Adagrad: eps must lie in"),
+        (lambda: Lion(b1=1.0), "Lion: b1 must lie in"),
+        (lambda: Lion(weight_decay=-0.1), "Lion: weight_decay must lie in"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(make, why):
+    with pytest.raises(ValueError, match=why):
+        make()
 
 
 def adam_direction(b1, b2, eps, decay, correction, exclude=vectors, packing=1):

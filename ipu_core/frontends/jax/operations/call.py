@@ -16,12 +16,14 @@ class EquationCall(NamedTuple):
     Attributes:
         equation: the equation.
         bind: the equation's primitive in JAX, on other constants: bind(*arrays, **changed parameters).
-        columns: of a gather, the values that its indices are put together from, each with a last axis of 1.
+        columns: of a gather or scatter, the values that its indices are put together from, each with a last axis of 1.
+        from_end: whether all its indices count from the end below 0, as NumPy's do: JAX drops others there.
     """
 
     equation: Any
     bind: Any
     columns: Sequence[Value] = ()
+    from_end: bool = False
 
     @property
     def params(self) -> dict[str, Any]:

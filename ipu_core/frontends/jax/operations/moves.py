@@ -12,8 +12,17 @@ from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.torch.operations.call import combined, is_integer, numbers
 from ipu_core.frontends.torch.operations.shapes import as_one, cut, picked, taken
 from ipu_core.ir.trace.array_moves import take_along_axis, tile
-from ipu_core.ir.trace.values import Traced, Value, apply, broadcast, concatenate, reshape, shape_of, transpose
-from ipu_core.nn.segments import scatter_add
+from ipu_core.ir.trace.values import (
+    Traced,
+    Value,
+    apply,
+    broadcast,
+    concatenate,
+    elementwise,
+    reshape,
+    shape_of,
+    transpose,
+)
 
 
 def shaped(call: EquationCall, x: Value) -> Value:
@@ -111,13 +120,17 @@ def by_numbers(call: EquationCall, operands: Sequence[Value], moved: Sequence[in
 def gathered(call: EquationCall, x: Value, index: Value) -> Value:
     """Elements by number: rows of one axis, one element for each row, or at constant places.
 
-    Numbers of the batch count from 0 and lie inside: what JAX does with others is not done.
+    Numbers of the batch lie inside, below 0 they count from the end; others are refused when they come, or clipped
+    where that is said.
     """
     if not isinstance(index, Traced):
         return by_numbers(call, [x, index], fill_value=-1)
     places, sizes = call.params["dimension_numbers"], call.params["slice_sizes"]
     columns = [reshape(one, shape_of(one)[:-1]) for one in call.columns or (index,)]
     collapsed, along = tuple(places.collapsed_slice_dims), tuple(places.start_index_map)
+    if str(call.params["mode"]).endswith("CLIP") and len(columns) == len(along):
+        sides = [shape_of(x)[place] - 1 for place in along]
+        columns = [_clipped(one, last, call.from_end) for one, last in zip(columns, sides, strict=True)]
     whole = all(size == n for i, (size, n) in enumerate(zip(sizes, shape_of(x), strict=True)) if i in collapsed)
     rest = [i for i in range(len(sizes)) if i not in collapsed and i not in places.operand_batching_dims]
     if collapsed != along or any(sizes[i] != shape_of(x)[i] for i in rest) or (whole and not collapsed):
@@ -128,30 +141,22 @@ def gathered(call: EquationCall, x: Value, index: Value) -> Value:
         return take_along_axis(x, columns[0], along[0])
     if len(columns) == 1:
         return _as_said(taken(transpose(x, (*along, *rest)), 0, columns[0]), places.offset_dims)
-    *constant, last = columns
+    if along != tuple(range(len(columns))):
+        raise NotImplementedError("several indices of other axes than the first")
+    *before, last = columns
     grid = np.indices(shape_of(last))
-    if along != tuple(range(len(columns))) or any(
-        isinstance(one, Traced) or not np.array_equal(one, here) for one, here in zip(constant, grid, strict=False)
-    ):
-        raise NotImplementedError("several indices of which some depend on the batch")
+    if any(isinstance(one, Traced) or not np.array_equal(one, here) for one, here in zip(before, grid, strict=False)):
+        # rows by the first index, of each the element by the next
+        x, before = apply("gather", x, before[0]), before[1:]
+        for one in before:
+            x = picked(x, one)
     return _as_said(picked(x, last), places.offset_dims)
 
 
-def added(call: EquationCall, x: Value, index: Value, updates: Value) -> Value:
-    """Rows added along one axis: `jax.ops.segment_sum`, `x.at[index].add`.
-
-    Numbers count from 0 and lie inside: others, which JAX drops, are refused when they come.
-    """
-    places = call.params["dimension_numbers"]
-    along, window = tuple(places.scatter_dims_to_operand_dims), tuple(places.update_window_dims)
-    if len(along) != 1 or tuple(places.inserted_window_dims) != along or places.operand_batching_dims:
-        raise NotImplementedError("adds at places of several axes, or in parts of rows")
-    ndim = len(shape_of(x))
-    rest = [i for i in range(ndim) if i not in along]
-    before = [i for i in range(len(shape_of(updates))) if i not in window]
-    rows = transpose(as_one(numbers(updates)), (*before, *window))
-    made = scatter_add(transpose(as_one(numbers(x)), (*along, *rest)), reshape(index, shape_of(index)[:-1]), rows)
-    return transpose(made, np.argsort([*along, *rest]).tolist())
+def _clipped(index: Value, last: int, from_end: bool) -> Value:
+    """Numbers that lie inside, those beyond at the ends; below 0 they may count from the end."""
+    index = index if isinstance(index, Traced) else np.asarray(index, np.int32)
+    return elementwise("minimum", index if from_end else elementwise("maximum", index, 0), last)
 
 
 def _as_said(rows: Value, offset: Sequence[int]) -> Value:
@@ -167,5 +172,4 @@ TABLE: dict[str, Callable[..., Any]] = {
     "rev": turned, "concatenate": joined, "stack": stacked, "pad": padded, "split": parts, "tile": repeated,
     "gather": gathered, "dynamic_slice": lambda call, *given: by_numbers(call, given),
     "dynamic_update_slice": lambda call, *given: by_numbers(call, given, (0, 1)),
-    "scatter": lambda call, *given: by_numbers(call, given, (0, 2)), "scatter-add": added,
 }  # fmt: skip
