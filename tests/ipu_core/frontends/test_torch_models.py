@@ -249,7 +249,11 @@ class Odd(nn.Module):
         (lambda x: x.mode(1)[0], r"aten\.mode"),
         (lambda x: nn.functional.adaptive_max_pool1d(x, 3, True)[1] + x, r"aten\.add .*places of a maximum"),
         (lambda x: torch.fft.rfft(x).abs(), r"aten\.fft_rfft"),
-        (lambda x: torch.div(x, 2, rounding_mode="floor"), r"aten\.div .*whole number"),
+        (lambda x: x * (9 * x).to(torch.uint8), r"aten\.to .*int32 or int64 and no narrower integers"),
+        (
+            lambda x: x.index_add(0, x[0].long().abs(), x),
+            r"aten\.index_add .*numbers that are computed say where it adds",
+        ),
         (lambda x: x + torch.randint_like(x, 3), r"aten\.randint_like"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import NodeCall, axis, numbers
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, is_integer, numbers
 from ipu_core.frontends.torch.operations.shapes import as_one, put_index
 from ipu_core.ir.trace.array_moves import moveaxis
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, shape_of
@@ -20,6 +20,8 @@ def _floats(x: Value) -> Value:
 
 def _index(index: Value) -> Value:
     """Numbers of rows, as int32."""
+    if isinstance(index, Traced) and not is_integer(index):
+        raise NotImplementedError("numbers that are computed say where it adds")
     return index if isinstance(index, Traced) else np.asarray(index, np.int32)
 
 
