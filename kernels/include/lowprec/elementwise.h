@@ -102,8 +102,9 @@ LP_INLINE F whole_below(F x) {
 // a - n b with the sign of a, n the whole part of a / b; exact. NaN where a is infinite or b is 0.
 LP_INLINE float float_remainder(float a, float b) {
     const double most = 134217728.0;  // 2^27
-    double left = __builtin_fabs(double(a)), size = __builtin_fabs(double(b));
-    if (!(left < __builtin_inf()) || !(size > 0.0)) return __builtin_nanf("");
+    const double size = with_sign_bits(b, 0x7fffffffu, 0u);
+    double left = with_sign_bits(a, 0x7fffffffu, 0u);
+    if (!(left < __builtin_inf()) || !(size > 0.0)) return float(__builtin_nan(""));
     while (left >= size) {
         // Both are multiples of the last place of `step`, a number of 24 bits: a quotient below 2^27 is cut off
         // rightly, times `step` it is a double, and what is left has 24 bits again.
