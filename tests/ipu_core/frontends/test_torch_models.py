@@ -254,7 +254,8 @@ class Odd(nn.Module):
             lambda x: x.index_add(0, x[0].long().abs(), x),
             r"aten\.index_add .*numbers that are computed say where it adds",
         ),
-        (lambda x: x + torch.randint_like(x, 3), r"aten\.randint_like"),
+        (lambda x: x.scatter(0, torch.tensor([[0, 0], [1, 0]]), x), r"aten\.scatter .*says one place twice"),
+        (lambda x: x.scatter(0, torch.tensor([[1]]), x, reduce="add"), r"aten\.scatter .*scatter_add adds"),
     ],
 )
 def test_what_is_not_covered_is_refused_with_layer_and_line(function: Any, words: str) -> None:

@@ -143,6 +143,12 @@ SHAPES = {
         + v.a.new_zeros(5, 3).scatter_reduce(0, v.n[:1].t().expand(3, 3), v.b[0][:, :3], "sum")[:3]
         + v.m.index_put((v.n[1],), v.m[:3], accumulate=True)[:3, :3]
     ),
+    "scatter": lambda v: (
+        v.a[0].scatter(1, torch.tensor([[3, 0], [1, 2]]), v.b[0, :2, :2])
+        + v.b[1].scatter(0, torch.tensor([[2, 0, 1, 1]]), 0.5)
+        + v.a[1].scatter(1, v.n.t().expand(3, 2), 2.0)
+        + v.b[0].scatter(0, torch.tensor([[1], [0]]), v.a[1].detach())
+    ),
     "tril triu": lambda v: v.m.tril() + v.m.triu(1) * 2,
     "index_put": lambda v: _written(v),
     "pixel_shuffle": lambda v: F.pixel_shuffle(v.i, 2),
@@ -316,7 +322,7 @@ LOSSES = {
 RECURRENT = {kind: lambda v, kind=kind: v.layers[kind](v.a)[0] for kind in ("LSTM", "GRU", "RNN")} | {
     f"{kind}Cell": lambda v, kind=kind: v.layers[f"{kind}Cell"](v.a[0])[0] for kind in ("LSTM", "GRU", "RNN")
 }
-ELSEWHERE = {"dropout", "feature_dropout", "bernoulli", *NOISE}
+ELSEWHERE = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "bernoulli", *NOISE}
 """Operations that draw, whose tests are of their own."""
 MORE = {
     "isfinite isinf nan_to_num logical_xor": lambda v: (

@@ -41,6 +41,7 @@ PARTLY: Mapping[str, str] = {
     "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
     "`gather`": "an index of the batch that takes a part of the rows",
     "`scatter_add`, `scatter_reduce`": "an index of another shape than the source; but sums",
+    "`scatter`": "`reduce`; of an index of the batch all but one number; places that repeat",
     "`adaptive_max_pool`": "the places (indices), where they are used",
     "`sort`, `argsort`, `topk`, `argmax`, `max`, `min`": "one number without axes; of integers, more than 2^24",
     "`conv`, `conv_transpose`": "volumes (3d)",
