@@ -57,7 +57,9 @@ def float32_op(
         op: identity, negative, absolute, relu, step (1 where x > 0, else 0), square, reciprocal, sqrt, rsqrt, exp,
             log, tanh, erf, sigmoid, sin, cos, gelu (x * Phi(x)), gelu_gradient; add, subtract, multiply, divide,
             maximum, minimum (NaN wins; of equal operands the first), greater, equal (1 or 0); select(c, a, b) (a where
-            c is not 0) and scaled_add(a, b, s) = a + (s * b), the product rounded to float32 first.
+            c is not 0) and scaled_add(a, b, s) = a + (s * b), the product rounded to float32 first; floor, rint (the
+            nearest whole number, of two the even one) and fmod(a, b) = a - n b, n the whole part of a / b, exactly and
+            with the sign of a (NaN of an infinite a and of b = 0).
         operands: arrays of float32 or narrower floats, broadcast together, or Python numbers (rounded to float32).
             CuPy arrays are computed with on their GPU (see lowprec.backends.cuda).
         fmt: format of the result; it must have a storage dtype.

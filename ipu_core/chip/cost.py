@@ -36,12 +36,15 @@ REDUCE_ROW: Final = (
 )
 REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
 
-# Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
+# Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does, 6 for the roundings (2, and 4 of
+# the loop), 133 for the remainders of two floats (those of four halves take 300); [model] the rest.
 _VECTOR_CYCLES: Final[dict[str, int]] = {
     **dict.fromkeys(("identity", "negative", "absolute", "relu", "step", "square", "add", "subtract", "multiply"), 1),
     **dict.fromkeys(("maximum", "minimum", "greater", "equal", "select", "scaled_add"), 1),
     **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "reciprocal", "divide"), 5),
     **dict.fromkeys(("erf", "gelu", "gelu_gradient", "sin", "cos"), 25),
+    **dict.fromkeys(("floor", "rint"), 6),
+    "fmod": 133,
 }
 
 

@@ -60,7 +60,8 @@ class Op:
         family: the default family, which the precision table reads.
         arity: number of inputs; None for any number.
         shape: the shape of the result from the operands' types, or ValueError in words.
-        exact: the result is one of the operand's values or 0 or 1, so it never rounds in the operand's format.
+        exact: the result is one of the operand's values, 0 or 1, or the whole number beside one (`WHOLE_NUMBERS`), so
+            it never rounds in the operand's format.
         integers: positions of the operands that are int32.
         either: positions of operands that may be floats or int32 numbers, all of one kind. The result is of that kind,
             but a comparison gives truth values, floats, and a conversion what it is asked for.
@@ -280,7 +281,7 @@ def _convolution_op(name: str, *params: str) -> Op:
 
 
 OPS = {op.name: op for op in (
-    *(_elementwise_op(name, exact=True) for name in ("negative", "absolute", "relu", "step")),
+    *(_elementwise_op(name, exact=True) for name in ("negative", "absolute", "relu", "step", "floor", "rint")),
     *(_elementwise_op(name, 2, exact=True, either=(0, 1)) for name in ("maximum", "minimum", "greater", "equal")),
     _elementwise_op("select", 3, exact=True, either=(1, 2)),
     _elementwise_op("square"),
@@ -292,6 +293,7 @@ OPS = {op.name: op for op in (
         "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu", "gelu_gradient",
     )),
     _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
+    _elementwise_op("fmod", 2, "nonlinearity"),
     _elementwise_op("scaled_add", 3, "scaled_add"),
     Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,), options=("rounding", "operation")),
     Op("dot", "product", "matmul", 2, _dot),
@@ -376,6 +378,9 @@ PLANNED = _of("product", "convolution", "reduction")
 
 COMPARISONS = frozenset(("greater", "equal"))
 """Give truth values, 0 and 1, of floats and of int32 numbers."""
+
+WHOLE_NUMBERS = frozenset(("floor", "rint"))
+"""Give whole numbers, which formats of a small range need not have."""
 
 SUMS = frozenset(name for name in PLANNED if not OPS[name].exact)
 """Have an accumulator with a format of its own."""

@@ -28,6 +28,7 @@ from ipu_core.ir.trace.values import (
     topk,
     where,
 )
+from ipu_core.ir.trace.whole_numbers import ceil, floor, floor_divide, fmod, remainder, rint, trunc
 from ipu_core.nn.attention import (
     additive_mask,
     attention,
@@ -85,16 +86,16 @@ from ipu_core.nn.segments import scatter_add, segment_max, segment_mean, segment
 
 __all__ = [
     "OwnRounding", "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits",
-    "causal_mask", "checkpoint", "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy",
-    "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm",
-    "gru", "gru_cell", "hadamard", "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal",
-    "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul",
-    "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention",
-    "name_scope", "normal", "one_hot", "padding_mask", "quantize", "reduce_max", "reduce_sum", "relu", "reshape",
-    "reversible", "rms_norm", "rotary_embedding", "round", "rsqrt", "scale", "scan", "scatter_add", "segment_mask",
-    "segment_max", "segment_mean", "segment_sum", "sigmoid",
-    "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh",
-    "topk", "uniform", "unit_parameters", "where",
+    "causal_mask", "ceil", "checkpoint", "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy",
+    "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "floor", "floor_divide", "fmod", "gelu",
+    "glorot_uniform", "group_norm", "gru", "gru_cell", "hadamard", "he_normal", "he_uniform", "layer_norm",
+    "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "logsumexp",
+    "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse",
+    "mse_loss", "multi_head_attention", "name_scope", "normal", "one_hot", "padding_mask", "quantize", "reduce_max",
+    "reduce_sum", "relu", "remainder", "reshape", "reversible", "rint", "rms_norm", "rotary_embedding", "round",
+    "rsqrt", "scale", "scan", "scatter_add", "segment_mask", "segment_max", "segment_mean", "segment_sum",
+    "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient",
+    "tanh", "topk", "trunc", "uniform", "unit_parameters", "where",
 ]  # fmt: skip
 
 

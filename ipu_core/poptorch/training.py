@@ -199,4 +199,7 @@ def _alike(old: Common, new: Common) -> bool:
     pairs = list(zip(old.groups, new.groups, strict=True))
     # ratios of rates come from torch's floats by a division: equal up to rounding
     same = [replace(one, lr=1.0) == replace(other, lr=1.0) for one, other in pairs]
-    return all(same) and all(math.isclose(one.lr, other.lr, rel_tol=1e-6) for one, other in pairs)
+    rates = [(one.lr, other.lr) for one, other in pairs]
+    return all(same) and all(
+        old == new if callable(old) or callable(new) else math.isclose(old, new, rel_tol=1e-6) for old, new in rates
+    )

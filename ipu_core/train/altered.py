@@ -10,7 +10,7 @@ from ipu_core.ir.block import Block, Equation, Literal
 from ipu_core.ir.bodies import equations_of, rewritten
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.loss_scale import LossScale, Scale
-from ipu_core.train.optim.common import Rate, rate_of
+from ipu_core.train.optim.common import Rates, rate_of
 from ipu_core.train.planned import planned_step
 from ipu_core.train.state import identity_of
 from ipu_core.train.stepper import Prepared, Stepper
@@ -55,7 +55,9 @@ def bounds_of(loop: TrainLoop) -> frozenset[int]:
     return frozenset(e.number for e in equations_of(loop.ideal) if _clips(e, _bounds(loop.training.optimizer)))
 
 
-def _times(rate: Rate, factor: float) -> Rate:
+def _times(rate: Rates, factor: float) -> Rates:
+    if isinstance(rate, tuple):
+        return tuple(_times(one, factor) for one in rate)  # type: ignore[misc]  # each of them is one rate
     if not callable(rate):
         return factor * rate
     return lambda step: factor * float(rate_of(rate, step))

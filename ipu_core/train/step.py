@@ -19,7 +19,7 @@ from ipu_core.ir.trace.tracing import accumulated_over, trace
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimizer
-from ipu_core.train.optim.common import write
+from ipu_core.train.optim.common import rates_of, write
 from ipu_core.train.parts import check_groups, part_of
 from ipu_core.train.units import feeder_of, host_parts_of
 from lowprec import Collective
@@ -262,7 +262,9 @@ def step_block(
         loss, optimizer, micro_batches=micro_batches, running_mean=running_mean, replicas=replicas,
         collective=collective,
     )  # fmt: skip
-    numbers = (np.float32(0),) * (2 if scaled else 1)
+    rates = rates_of(optimizer)
+    lr = np.zeros((len(rates),) if isinstance(rates, tuple) else (), np.float32)
+    numbers = (lr, np.float32(0)) if scaled else (lr,)
     state, part = initial_state(params, optimizer, model_state), part_of(batch, micro_batches, replicas)
     made = as_it_runs(trace(step, state, part, *numbers, carry=True))
     check_groups(made, replicas)

@@ -27,7 +27,7 @@ from ipu_core.ir.run.execute import Observer
 from ipu_core.train.data.batches import BatchInputs
 from ipu_core.train.execution import Execution
 from ipu_core.train.loss_scale import Scale
-from ipu_core.train.optim.common import Common, Optimizer, Rate, rate_of
+from ipu_core.train.optim.common import Common, Optimizer, Rates, rate_of, rates_of
 from ipu_core.train.planned import PlannedStep, planned_step, read_random
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
@@ -102,7 +102,7 @@ class Prepared:
         planned: The step.
         tree: How the state's leaves are nested.
         batch_inputs: Converts a batch to inputs of the step.
-        rate: The learning rate.
+        rate: The learning rate, or several (`rates_of`).
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         unused: Words of the precision that change nothing in the step.
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
@@ -111,7 +111,7 @@ class Prepared:
     planned: PlannedStep
     tree: PyTree
     batch_inputs: BatchInputs
-    rate: Rate
+    rate: Rates
     on_nonfinite: str
     unused: tuple[str, ...] = ()
     bill: Bill | None = None
@@ -304,9 +304,9 @@ def begun(
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2, feeder=feeder_of(loss))
     # A schedule that gives no rate is refused before the first step.
-    rate_of(optimizer.lr, 0)
+    rate_of(rates := rates_of(optimizer), 0)
     idle = unused(precision, lambda own: first_traced if _traced_alike(own, precision) else ideal(own))
-    prepared = Prepared(planned, flatten(first)[1], batch_inputs, optimizer.lr, check_choice(on_nonfinite), idle)
+    prepared = Prepared(planned, flatten(first)[1], batch_inputs, rates, check_choice(on_nonfinite), idle)
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
 
 

@@ -17,9 +17,10 @@ _UNARY = (
 )
 _BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "greater", "equal")
 _TERNARY = ("select", "scaled_add")
+_WHOLE = {"floor": 1, "rint": 1, "fmod": 2}
 
 OPERATIONS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(_UNARY, 1) | dict.fromkeys(_BINARY, 2) | dict.fromkeys(_TERNARY, 3)
+    dict.fromkeys(_UNARY, 1) | dict.fromkeys(_BINARY, 2) | dict.fromkeys(_TERNARY, 3) | _WHOLE
 )
 """Name -> number of operands. The order is the kernels' (LP_OPERATIONS in kernels/include/lowprec/elementwise.h)."""
 

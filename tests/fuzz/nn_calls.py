@@ -17,7 +17,7 @@ FLOAT = ("float32", "float32", "float16", "float64")
 ONE = (
     "exp", "log", "sqrt", "rsqrt", "square", "sin", "cos", "erf", "relu", "gelu", "tanh", "sigmoid", "softmax",
     "log_softmax", "silu", "softplus", "leaky_relu", "stop_gradient", "log_sum_exp", "logsumexp", "mean", "reduce_sum",
-    "reduce_max", "scale",
+    "reduce_max", "scale", "floor", "ceil", "trunc", "rint",
 )  # fmt: skip
 INITIAL = ("glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform", "normal", "uniform")
 
@@ -84,6 +84,7 @@ def _eager() -> Calls:
     return {
         **{name: (getattr(nn, name), lambda d: {"x": d.array(None, FLOAT)}) for name in ONE},
         **{name: (getattr(nn, name), _two("a", "b")) for name in ("maximum", "minimum")},
+        **{name: (getattr(nn, name), _two("x1", "x2")) for name in ("fmod", "remainder", "floor_divide")},
         **{name: (getattr(nn, name), _two("prediction", "target")) for name in ("mse", "mse_loss")},
         "binary_cross_entropy_with_logits": (nn.binary_cross_entropy_with_logits, _two("logits", "target")),
         "matmul": (nn.matmul, lambda d: {"a": d.array((2, 3), FLOAT), "b": d.array((3, 4), FLOAT)}),

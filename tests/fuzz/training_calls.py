@@ -118,11 +118,12 @@ def _study(d: Draw) -> Arguments:
 def _rates(d: Draw) -> Arguments:
     return {"lr": d.one_of((0.1, lambda step: 0.1)), "weight_decay": d.one_of((0.0, 0.01)),
             **d.one_of(({}, {"clip_norm": 1.0}, {"clip_value": 1.0}, {"kahan": True},
-                        {"exclude": lambda name, shape: False}, {"groups": (ipu_core.Group("w*", 0.5),)}))}  # fmt: skip
+                        {"exclude": lambda name, shape: False},
+                        {"groups": (ipu_core.Group("w*", d.one_of((0.5, lambda step: 0.1))),)}))}  # fmt: skip
 
 
 def _adam(d: Draw) -> Arguments:
-    return {**_rates(d), "b1": 0.9, "b2": 0.99, "eps": 1e-8, "bias_correction": d.chance(0.5)}
+    return {**_rates(d), "b1": 0.9, "b2": 0.99, "eps": 1e-8, "bias_correction": d.chance(0.5), "amsgrad": d.chance(0.3)}
 
 
 def _update(optimizer: Any) -> Callable[..., Any]:

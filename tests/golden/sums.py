@@ -11,7 +11,7 @@ import numpy.typing as npt
 import lowprec as lp
 from tests.golden import hexadecimal
 
-FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "rsqrt", "sin", "cos", "gelu", "gelu_gradient")
+FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "rsqrt", "sin", "cos", "gelu", "gelu_gradient", "floor", "rint")
 ACCUMULATORS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2fnuz")
 
 
@@ -36,6 +36,7 @@ def functions() -> dict[str, Any]:
     x = np.concatenate([x.astype(np.float32), np.float32([0.0, -0.0, np.inf, -np.inf])])
     results = {name: codes(_one_nan(lp.float32_op(name, x))) for name in FUNCTIONS}
     options: dict[str, Any] = {"fmt": "float8_e4m3fn", "rounding": "stochastic", "key": 3, "offset": 40}
+    results["fmod"] = codes(_one_nan(lp.float32_op("fmod", x, np.roll(x, 7))))
     return {**results, "tanh float8_e4m3fn stochastic": codes(lp.float32_op("tanh", x, **options))}
 
 

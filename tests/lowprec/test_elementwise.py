@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -62,6 +63,8 @@ def test_what_the_simple_operations_do(host_backend: str) -> None:
         "square": [6.25, 1.0, 0.0, 0.0, 0.0625, 9.0, inf, inf, nan],
         "reciprocal": [-0.4, -1.0, -inf, inf, 4.0, 1 / 3, 0.0, -0.0, nan],
         "sqrt": [nan, nan, -0.0, 0.0, 0.5, 3.0**0.5, inf, nan, nan],
+        "floor": [-3.0, -1.0, -0.0, 0.0, 0.0, 3.0, inf, -inf, nan],
+        "rint": [-2.0, -1.0, -0.0, 0.0, 0.0, 3.0, inf, -inf, nan],
     }
     for op, want in expected.items():
         lp.testing.assert_same_bits(lp.float32_op(op, X), np.array(want, np.float32))
@@ -74,6 +77,21 @@ def test_comparisons_and_selection(host_backend: str) -> None:
     lp.testing.assert_same_bits(lp.float32_op("greater", a, b, fmt="float16"), np.float16([0, 1, 0, 0, 0]))
     lp.testing.assert_same_bits(lp.float32_op("equal", a, b), np.float32([0, 0, 1, 0, 0]))
     lp.testing.assert_same_bits(lp.float32_op("select", a, 5.0, b), np.float32([5, 5, -0.0, 5, 5]))
+
+
+def test_remainders_are_exact_and_have_the_sign_of_the_first(host_backend: str) -> None:
+    a, b = np.broadcast_arrays(X[:, None], X[None, :])
+    with np.errstate(invalid="ignore"):
+        lp.testing.assert_same_bits(lp.float32_op("fmod", a, b), np.where(np.isnan(a % b), np.nan, np.fmod(a, b)))
+    # Of numbers far apart and subnormal, from Python's whole numbers.
+    large, small = [3e38, 2.0**100 + 2.0**80, 1.0, 2.0**-140], [2.0**-149 * 3, 7.0, 2.0**-149 * 12345677, 2.0**-148 * 3]
+    wanted = [x * 2**149 % (y * 2**149) for x, y in zip(map(exact, large), map(exact, small), strict=True)]
+    got = lp.float32_op("fmod", np.float32(large), -np.float32(small))
+    assert [int(exact(x) * 2**149) for x in got] == wanted
+
+
+def exact(x: Any) -> Fraction:
+    return Fraction(float(np.float32(x)))
 
 
 def test_scaled_add_rounds_its_product_to_float32(host_backend: str) -> None:

@@ -104,7 +104,7 @@ def _without_drawing(torch: Any) -> Iterator[None]:
                 return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
             if (name := function._schema.name.removeprefix("aten::")) in MIDDLES:
                 made = function(*args, **(kwargs or {}))
-                return made.fill_(middle(name, args[1:]))
+                return made.fill_(middle(name, args if name == "randint" else args[1:]))
             return function(*args, **(kwargs or {}))
 
     layers = torch.backends.mha

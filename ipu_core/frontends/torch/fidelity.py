@@ -18,6 +18,7 @@ import numpy as np
 from ipu_core.frontends.torch.errors import layer_of, line_of
 from ipu_core.frontends.torch.interpret import CHECKS, REGIONS, name_of
 from ipu_core.frontends.torch.operations.noise import MIDDLES, middle
+from ipu_core.frontends.torch.operations.recurrent import alpha_factor
 from ipu_core.ir.block import Array
 
 TIMES = 8.0
@@ -136,6 +137,10 @@ def _quieten(torch: Any, node: Any) -> None:
         node.target, node.kwargs = torch.ops.aten.fill_.Scalar, {}
     elif schema is not None and name_of(node) == "bernoulli" and len(node.args) > 1:
         node.target, node.kwargs = torch.ops.aten.full_like.default, {}
+    elif schema is not None and name_of(node).endswith("alpha_dropout") and 0 < node.args[1] < 1 and node.args[2]:
+        # a shift by its mean: what is left of it where every mask is its probability
+        node.target = torch.ops.aten.mul.Scalar
+        node.args, node.kwargs = (node.args[0], (1 - node.args[1]) * alpha_factor(node.args[1])), {}
     elif schema is not None and name_of(node) in MIDDLES:
         _in_the_middle(torch, node)
     for position, argument in enumerate(schema.arguments if schema else ()):
@@ -150,13 +155,14 @@ def _quieten(torch: Any, node: Any) -> None:
 def _in_the_middle(torch: Any, node: Any) -> None:
     """Changes a node that draws numbers so that it gives their mean."""
     name, aten = name_of(node), torch.ops.aten
-    number = middle(name, node.args[1:])
+    number = middle(name, node.args if name == "randint" else node.args[1:])
     if name.endswith("_"):
         node.target, node.args, node.kwargs = aten.fill_.Scalar, (node.args[0], number), {}
     elif name.endswith("_like"):
         node.target, node.args, node.kwargs = aten.full_like.default, (node.args[0], number), {}
     else:
-        node.target, node.args, node.kwargs = aten.full.default, (list(node.args[0]), number), {}
+        shape = next(list(x) for x in node.args if isinstance(x, list | tuple))
+        node.target, node.args, node.kwargs = aten.full.default, (shape, number), {}
 
 
 class Found(NamedTuple):

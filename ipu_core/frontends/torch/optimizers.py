@@ -20,7 +20,8 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         optimizer: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of that module, in groups or not. A parameter
             in none of them is frozen.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
-            of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`).
+            of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`): every
+            group has the rates that it gives it.
 
     Raises:
         ValueError: another optimizer, one of another module, or settings that the ones here do not have.
@@ -40,28 +41,29 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
             raise ValueError(
                 f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay; {EMULATE}"
             )
-    if (
-        kind == "Adam"
-        and not first.get("decoupled_weight_decay")
-        and any(group["weight_decay"] for group in optimizer.param_groups)
-    ):
-        raise ValueError(
-            f"Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's; {EMULATE}"
-        )
-    rates = [float(group["lr"]) for group in optimizer.param_groups] if not isinstance(lr, TorchSchedule) else lr.base
+    scheduler = lr if isinstance(lr, TorchSchedule) else None
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    if scheduler is not None and len(scheduler.base) != len(rates):
+        raise ValueError(f"the scheduler moves {len(scheduler.base)} groups, the optimizer has {len(rates)}")
     # a ratio to 0 is none
-    if len(rates) > 1 and not rates[0]:
+    if len(rates) > 1 and not rates[0] and scheduler is None:
         raise ValueError(
-            f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0; {EMULATE}"
+            f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0: order the "
+            "groups so that the first learns, or give a scheduler"
         )
     rate = rates[0] if lr is None else lr
     # torch decays all that a group holds; the default here leaves out biases and norms
     settings = {"lr": rate, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
-    return MAKERS[kind](first, groups=_groups(model, optimizer, rates), **settings)
+    if kind == "Adam" and not first.get("decoupled_weight_decay"):
+        settings["decoupled"] = not any(group["weight_decay"] for group in optimizer.param_groups)
+    own: list[Rate] = (
+        [scheduler.of(n) for n in range(len(rates))] if scheduler else [x / (rates[0] or 1) for x in rates]
+    )
+    return MAKERS[kind](first, groups=_groups(model, optimizer, own), **settings)
 
 
-def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[Group, ...]:
-    """A group for every parameter that is not as the first group's are."""
+def _groups(model: TorchModel, optimizer: Any, rates: Sequence[Rate]) -> tuple[Group, ...]:
+    """A group for every parameter that is not as the first group's are, with its rate."""
     # by identity, as torch's groups hold tensors and no names
     of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
     found = []
@@ -76,7 +78,7 @@ def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[
             found.append(Group(name, frozen=True))
         else:
             decay = float(optimizer.param_groups[number]["weight_decay"])
-            found.append(Group(name, lr=rates[number] / rates[0], decay=decay))
+            found.append(Group(name, lr=rates[number], decay=decay))
     return tuple(found)
 
 
@@ -87,7 +89,8 @@ def _sgd(group: Mapping[str, Any], **settings: Any) -> Sgd:
 def _adam(kind: type[Adam]) -> Callable[..., Adam]:
     def make(group: Mapping[str, Any], **settings: Any) -> Adam:
         b1, b2 = group["betas"]
-        return kind(b1=float(b1), b2=float(b2), eps=float(group["eps"]), **settings)
+        amsgrad = bool(group.get("amsgrad"))
+        return kind(b1=float(b1), b2=float(b2), eps=float(group["eps"]), amsgrad=amsgrad, **settings)
 
     return make
 
@@ -97,5 +100,5 @@ MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {
 }  # fmt: skip
 MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
-REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}
+REFUSED = {"dampening": 0, "maximize": False}
 """Settings of torch with the only value that has a counterpart."""

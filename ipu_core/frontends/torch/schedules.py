@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 from lowprec.extras import optional
@@ -54,16 +55,13 @@ class TorchSchedule:
         """The rate of the first group.
 
         Raises:
-            ValueError: the scheduler has no such step, changes more than learning rates in it, or not those of all
-                groups by one factor.
+            ValueError: the scheduler has no such step, or changes more than learning rates in it.
         """
-        rates = self.rates(step)
-        factors = [rate / base if base else 1.0 for rate, base in zip(rates, self.base, strict=True)]
-        # an optimizer here has one rate and fixed ratios by group
-        if max(factors) - min(factors) > RELATIVE * max(map(abs, factors)):
-            raise ValueError(f"{self._kind} moves the groups' rates apart, to {rates} in step {step}: here they keep "
-                             f"the ratio that they had, {self.base}")  # fmt: skip
-        return 0.0 if -RELATIVE < rates[0] < 0 else rates[0]  # a cosine may end a rounding below 0
+        return self.of(0)(step)
+
+    def of(self, group: int) -> GroupSchedule:
+        """The schedule of one group of the optimizer."""
+        return GroupSchedule(self, group)
 
     def rates(self, step: int) -> tuple[float, ...]:
         """The rate of every group of the optimizer.
@@ -97,6 +95,19 @@ class TorchSchedule:
         """The settings of the groups that stay."""
         left = ("params", "lr")
         return [{name: x for name, x in group.items() if name not in left} for group in self._stand_in.param_groups]
+
+
+@dataclass(frozen=True)
+class GroupSchedule:
+    """The learning rate of every step of one group, by its number."""
+
+    schedule: TorchSchedule
+    group: int
+
+    def __call__(self, step: int) -> float:
+        """The rate of a step."""
+        rate = self.schedule.rates(step)[self.group]
+        return 0.0 if -RELATIVE < rate < 0 else rate  # a cosine may end a rounding below 0
 
 
 def _stand_in(torch: Any, optimizer: Any) -> Any:

@@ -30,6 +30,7 @@ from ipu_core.ir.trace.values import (
     transpose,
     where,
 )
+from ipu_core.ir.trace.whole_numbers import trunc
 
 Cotangent = Callable[..., Value]
 """From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
@@ -156,6 +157,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, a, b, s: ct * s,
         lambda ct, e, y, a, b, s: ct * b,
     ),
+    "fmod": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: -ct * trunc(a / b)),
     "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
     "to_blocks": (lambda ct, e, y, x: in_format(ct, x.format),),
     "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
@@ -195,7 +197,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "take_along": (lambda ct, e, y, x, i: apply("put_along", i, ct, size=shape_of(x)[-1]), lambda *_: None),
     "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
-"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
+"""Operations that are missing are constant almost everywhere: step, floor, rint, greater, equal, one_hot, top_indices,
 dropout_mask, stop_gradient; or are made of what has no gradient: all_reduce_max, first_replica, each_replica. Where
 there is no derivative: equal elements of a maximum or minimum share its gradient equally (of topk the chosen ones have
 it), that of absolute and relu at 0 is 0. What shards are made of, reduce_scatter and all_gather, stands behind all

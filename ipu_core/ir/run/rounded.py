@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, EquationArithmetic, Type, Var, dtype_of, is_wide
-from ipu_core.ir.ops import COLLECTIVES, LARGEST, OPS, STRUCTURE
+from ipu_core.ir.ops import COLLECTIVES, LARGEST, OPS, STRUCTURE, WHOLE_NUMBERS
 from ipu_core.ir.own_rounding import OwnRounding
 from lowprec import FloatFormat, Key, Rounding, astype
 from lowprec import float32 as FLOAT32
@@ -32,7 +32,8 @@ def is_rounded_apart(equation: Equation) -> bool:
         return arithmetic.once or arithmetic.partials is not None
     # One of the operands' values, 0 or 1 is on the grid already, if these are.
     formats = [x.type.format if isinstance(x, Var) else None for x in equation.inputs]
-    exact = OPS[equation.op].exact and OPS[equation.op].kind != "mask"  # 1 need not be a number of the format
+    op = OPS[equation.op]
+    exact = op.exact and op.kind != "mask" and op.name not in WHOLE_NUMBERS  # 1 need not be a number of the format
     return not (exact and all(isinstance(x, FloatFormat) and fmt.contains(x) for x in formats))
 
 

@@ -84,6 +84,7 @@ from ipu_core.ir.trace.values import (
     transpose,
     where,
 )
+from ipu_core.ir.trace.whole_numbers import ceil, divmod_of, floor_divide, remainder, round_decimals, trunc
 
 
 def reduce_min(a: Value, axis: Axis = None, keepdims: bool = False) -> Value:
@@ -324,6 +325,7 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "isfinite": lambda x: elementwise("greater", math.inf, elementwise("absolute", x)),
     "tan": tan, "arcsin": arcsin, "arccos": arccos, "arctan": arctan, "arctan2": arctan2,
     "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh, "arccosh": arccosh, "arctanh": arctanh,
+    "ceil": ceil, "trunc": trunc, "remainder": remainder, "floor_divide": floor_divide, "divmod": divmod_of,
     "hypot": hypot, "vecdot": vecdot, "conjugate": lambda x: x,
     "sign": sign, "log1p": log1p, "expm1": expm1, "logaddexp": logaddexp,
     "log2": lambda x: elementwise("multiply", apply("log", x), 1 / math.log(2)),
@@ -351,6 +353,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg.trace": lambda x, *, offset=0: reduce_sum(diagonal(x, offset), -1), "linalg.vector_norm": vector_norm,
     "linalg.matrix_norm": lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
     "linalg.matrix_transpose": lambda x: swapaxes(x, -1, -2),
+    "round": round_decimals, "around": round_decimals, "fix": trunc,
     "sort": sort, "argsort": argsort, "prod": prod, "cumulative_sum": cumulative_sum, "cumprod": cumprod,
     "cumulative_prod": cumulative_prod, "unstack": unstack,
     "broadcast_arrays": broadcast_arrays, "meshgrid": meshgrid, "real": lambda val: val,
@@ -364,21 +367,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """NumPy's other functions by name, with the module's where that is not numpy itself."""
 
 _SORT = "nn.topk orders rows, largest=False from the smallest"
-_ROUND = "nothing here gives whole numbers; nn.convert(x, fmt) rounds to the numbers of a format"
 _SHAPE = "shapes may not depend on numbers: use where, or a mask"
 _LATER = "there are no numbers yet: compare what evaluate, execute or a training loop gives"
 INSTEAD = {
     **dict.fromkeys(("partition", "argpartition", "median", "quantile", "percentile"), _SORT),
-    **dict.fromkeys(("round", "around", "rint", "floor", "ceil", "trunc", "fix", "remainder", "fmod", "divmod", "modf"),
-                    _ROUND),
     **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "unique", "histogram"), _SHAPE),
     **dict.fromkeys(("allclose", "isclose", "array_equal"), _LATER),
     **dict.fromkeys(("signbit", "copysign"), "the sign of a zero is not seen: np.where(x < 0, ..., ...)"),
     **dict.fromkeys(("nextafter", "spacing"), "its format is the precision's to say, when it is traced"),
     "searchsorted": "np.sum(x1 < np.expand_dims(x2, -1), -1) counts what lies before",
     "convolve": "nn.conv1d convolves, with its kernel not flipped",
+    "modf": "np.fmod(x, 1.0) and np.trunc(x) are its parts",
     "cbrt": "np.exp(np.log(x) / 3) is that of positive numbers",
-    "floor_divide": "x / y divides; " + _ROUND,
     "average": "np.sum(x * weights) / np.sum(weights) is it",
 }  # fmt: skip
 """What to write instead of functions that cannot be traced."""

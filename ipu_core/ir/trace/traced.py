@@ -29,6 +29,15 @@ from ipu_core.ir.trace.values import (
     swap,
     transpose,
 )
+from ipu_core.ir.trace.whole_numbers import (
+    ceil,
+    divmod_of,
+    floor,
+    floor_divide,
+    remainder,
+    round_decimals,
+    trunc,
+)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -134,6 +143,36 @@ class TracedArray(Traced):
 
     def __rtruediv__(self, other: Value) -> Value:
         return elementwise("divide", other, self)
+
+    def __floordiv__(self, other: Value) -> Value:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Value) -> Value:
+        return floor_divide(other, self)
+
+    def __mod__(self, other: Value) -> Value:
+        return remainder(self, other)
+
+    def __rmod__(self, other: Value) -> Value:
+        return remainder(other, self)
+
+    def __divmod__(self, other: Value) -> tuple[Value, Value]:
+        return divmod_of(self, other)
+
+    def __rdivmod__(self, other: Value) -> tuple[Value, Value]:
+        return divmod_of(other, self)
+
+    def __round__(self, decimals: int = 0) -> Value:
+        return round_decimals(self, decimals)
+
+    def __floor__(self) -> Value:
+        return floor(self)
+
+    def __ceil__(self) -> Value:
+        return ceil(self)
+
+    def __trunc__(self) -> Value:
+        return trunc(self)
 
     def __neg__(self) -> Value:
         return elementwise("negative", self)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from ipu_core.ir.trace.values import Value, apply, elementwise, scope, shape_of, where
 from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
+from lowprec.checks import truth
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,13 @@ class Adam(Common):
     """Adam with decoupled weight decay: w -= lr * (m/(sqrt(v) + eps) + weight_decay * w).
 
     m = b1 m + (1-b1) g and v = b2 v + (1-b2) g^2, divided by 1 - b1^t and 1 - b2^t (t from 1) with bias correction.
+    The decay may be added to the gradient instead, as `torch.optim.Adam` has it: g = g + weight_decay * w.
 
     Attributes:
         lr: learning rate, or a schedule: step -> learning rate (see `ipu_core.train.schedules`).
         b1, b2: decay of the moments, in [0, 1).
         eps: added to the root; scaled along with the state.
-        weight_decay: decoupled decay.
+        weight_decay: the decay, decoupled or not.
         bias_correction: whether young moments are corrected.
         exclude: (name, shape) -> whether the parameter has no decay (default: fewer than two axes).
         scaled_state: m and v are kept times s and s^2 and eps is taken times s: the same mathematics (bit for bit in
@@ -30,6 +32,8 @@ class Adam(Common):
         packing: sequences per row, p: b1^p and b2^p are used (Krell et al., arXiv 2107.02027).
         store_root: the square root of v is stored in its place, which spans half as many powers of two.
         precision_scale: what a precision asked for where scaled_state is None; `TrainLoop` sets it.
+        amsgrad: the root is that of the largest v so far, which is kept too (Reddi et al., arXiv 1904.09237).
+        decoupled: whether the decay is apart from the moments; False: it is a part of the gradient, behind clipping.
 
     See `Common` for groups and clipping.
 
@@ -49,18 +53,22 @@ class Adam(Common):
     packing: float = 1.0
     store_root: bool = False
     precision_scale: float = 1.0
+    amsgrad: bool = field(default=False, kw_only=True)
+    decoupled: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         own = type(self).__name__
         self.check_common(self.lr, self.exclude)
-        for field in ("b1", "b2"):
-            check(f"{own}: {field}", getattr(self, field), 0, 1)
+        truth(f"{own}: amsgrad", self.amsgrad)
+        truth(f"{own}: decoupled", self.decoupled)
+        for name in ("b1", "b2"):
+            check(f"{own}: {name}", getattr(self, name), 0, 1)
         positive = ["packing", "precision_scale", *(["scaled_state"] if self.scaled_state is not None else [])]
-        for field in ("eps", "weight_decay", *positive):
-            check(f"{own}: {field}", getattr(self, field), 0, float("inf"))
-        for field in positive:
-            if not getattr(self, field):
-                raise ValueError(f"{own}: {field} must be positive, not {getattr(self, field)!r}")
+        for name in ("eps", "weight_decay", *positive):
+            check(f"{own}: {name}", getattr(self, name), 0, float("inf"))
+        for name in positive:
+            if not getattr(self, name):
+                raise ValueError(f"{own}: {name} must be positive, not {getattr(self, name)!r}")
 
     def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
         """The optimizer whose moments are kept as a precision says, unless its own `scaled_state` does."""
@@ -69,7 +77,7 @@ class Adam(Common):
 
     def init(self, params: Any) -> Any:
         """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""
-        state = self.begin(params, first_moment=self.zeros(params), second_moment=self.zeros(params))
+        state = self.begin(params, **{name: self.zeros(params) for name in self._moments})
         return {**state, "corrections": [np.float32(0), np.float32(0)]} if self.bias_correction else state
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
@@ -79,19 +87,29 @@ class Adam(Common):
         clip = self.clipped(gradients)
         corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
 
-        def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
+        def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value, *largest: Value) -> tuple[Value, ...]:
             g, scale = clip(g), self.precision_scale
+            if not self.decoupled and (decay := self.decay_of(name, w)):
+                g = apply("scaled_add", g, w, decay)
             # The optimizer's own scale multiplies the gradient; a precision's is folded into the factors below.
             if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
             # v holds squares, so it has the square of the scale.
             v = self._second(v, g, b2, (1 - b2) * scale**2)
-            x = self._direction(name, w, m, v, corrections)
-            return x, self._scale(name, w, x, rate, state), m, v
+            if self.amsgrad:
+                with scope(v, family="second_moment"):
+                    largest = (elementwise("maximum", *largest, v),)
+            x = self._direction(name, w, m, largest[0] if largest else v, corrections)
+            return x, self._scale(name, w, x, rate, state), m, v, *largest
 
-        new, kept = self.each(params, gradients, state, lr, one, "first_moment", "second_moment")
+        new, kept = self.each(params, gradients, state, lr, one, *self._moments)
         return new, {**kept, "corrections": corrections} if self.bias_correction else kept
+
+    @property
+    def _moments(self) -> tuple[str, ...]:
+        """What the state keeps for each parameter."""
+        return ("first_moment", "second_moment", *(["largest_second_moment"] if self.amsgrad else []))
 
     def _second(self, v: Value, g: Value, b2: float, share: float) -> Value:
         """The new second moment, or its root, as it is stored."""
@@ -115,7 +133,7 @@ class Adam(Common):
         # m and the root are larger by the scale. eps has to be too, or the quotient is another one.
         root = elementwise("add", root, self.eps * (self.scaled_state or 1.0) * self.precision_scale)
         x = elementwise("divide", m, root)
-        decay = self.decay_of(name, w)
+        decay = self.decay_of(name, w) if self.decoupled else 0.0
         return apply("scaled_add", x, w, decay) if decay else x
 
     def _scale(self, name: str, w: Value, x: Value, minus: Value, state: Any) -> Value:
@@ -130,6 +148,11 @@ class AdamW(Adam):
     """
 
     weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.decoupled:
+            raise ValueError("AdamW: its decay is decoupled; Adam(decoupled=False) adds it to the gradient")
 
 
 @dataclass(frozen=True)

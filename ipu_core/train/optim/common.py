@@ -19,6 +19,8 @@ from lowprec.checks import entries, expect, truth
 Exclude = Callable[[str, tuple[int, ...]], bool]
 Rate = float | Callable[[int], float]
 """A learning rate: a number, or a schedule from the step's number (from 0) to one."""
+Rates = Rate | tuple[Rate, ...]
+"""A learning rate, or the optimizer's and those of the groups that have a schedule of their own."""
 Change = Callable[..., Value]
 
 
@@ -82,7 +84,7 @@ class Group:
 
     Attributes:
         pattern: of the names, as file names are matched: "*.bias", "layers.0.*", "embedding".
-        lr: factor on the learning rate.
+        lr: factor on the learning rate; or a schedule of their own: step -> learning rate, in place of the optimizer's.
         decay: their weight decay, whatever the optimizer's `exclude` says; None: the optimizer's own.
         frozen: they stay as they are, and have no moments.
 
@@ -92,7 +94,7 @@ class Group:
     """
 
     pattern: str
-    lr: float = 1.0
+    lr: Rate = 1.0
     decay: float | None = None
     frozen: bool = False
 
@@ -100,7 +102,8 @@ class Group:
         if not isinstance(self.pattern, str):
             raise TypeError(f"Group: pattern must be a pattern of names such as '*.bias', not {self.pattern!r}")
         truth("Group: frozen", self.frozen)
-        check("Group: lr", self.lr, 0, float("inf"))
+        if not callable(self.lr):
+            check("Group: lr", self.lr, 0, float("inf"))
         if self.decay is not None:
             check("Group: decay", self.decay, 0, float("inf"))
 
@@ -108,12 +111,20 @@ class Group:
 EVERYTHING = Group("*")
 
 
-def rate_of(rate: Rate, step: int) -> np.float32:
-    """The learning rate of a step, as a training loop feeds it.
+def rates_of(optimizer: Optimizer) -> Rates:
+    """The learning rate of an optimizer, and before those of groups with a schedule of their own."""
+    own = optimizer.scheduled if isinstance(optimizer, Common) else ()
+    return (optimizer.lr, *own) if own else optimizer.lr
+
+
+def rate_of(rate: Rates, step: int) -> Any:
+    """The learning rate of a step, as a training loop feeds it: a float32 number, or an array of several.
 
     Raises:
         ValueError: a schedule that gives no finite number of at least 0 for the step.
     """
+    if isinstance(rate, tuple):
+        return np.array([rate_of(one, step) for one in rate], np.float32)
     if not callable(rate):
         return np.float32(rate)
     given = rate(step)
@@ -129,7 +140,6 @@ ALIASES: Mapping[str, str] = {
     "beta2": "it is b2, beside b1",
     "learning_rate": "it is lr",
     "params": "a loop has the parameters, and updates them itself",
-    "amsgrad": "there is none",
     "wd": "it is weight_decay",
 }
 """Options of others' optimizers, and what they are here."""
@@ -190,6 +200,23 @@ class Common:
         # Not fnmatch, which ignores case on some systems.
         return next((group for group in self.groups if fnmatchcase(name, group.pattern)), EVERYTHING)
 
+    @property
+    def scheduled(self) -> tuple[Callable[[int], float], ...]:
+        """The schedules of groups that have one of their own, each once."""
+        found: list[Callable[[int], float]] = []
+        for group in self.groups:
+            if callable(group.lr) and group.lr not in found:
+                found.append(group.lr)
+        return tuple(found)
+
+    def description(self) -> Any:
+        """What decides results: what came later is said where it is not as it was before."""
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, usual in LATER.items():
+            if said.get(name) == usual:
+                del said[name]
+        return {"kind": type(self).__qualname__, **said}
+
     def check_groups(self, params: Any) -> None:
         """Refuses a group without parameters.
 
@@ -239,6 +266,23 @@ class Common:
         self.check_groups(params)
         return {**state, "compensation": self.zeros(params)} if self.kahan else state
 
+    def _rates(self, lr: Value) -> Callable[[Group], Value]:
+        """Minus the learning rate of a group."""
+        own = self.scheduled
+        if shape_of(lr) != (wanted := (1 + len(own),) if own else ()):
+            raise ValueError(
+                f"the learning rate is of the shape {shape_of(lr)}, not {wanted}: its groups have schedules"
+            )
+        with scope(lr, role="optimizer"):
+            minus = elementwise("negative", lr)
+
+        def of(group: Group) -> Value:
+            if callable(group.lr):
+                return minus[1 + own.index(group.lr)]
+            return elementwise("multiply", minus[0] if own else minus, group.lr)
+
+        return of
+
     def each(
         self, params: Any, gradients: Any, state: Any, lr: Value, change: Change, *moments: str
     ) -> tuple[Any, dict[str, Any]]:
@@ -249,7 +293,7 @@ class Common:
         Args:
             params, gradients: nested alike.
             state: a dict of what each parameter has a leaf in, and of anything else.
-            lr: the learning rate.
+            lr: the learning rate; of groups with schedules of their own an array, of it and of theirs (`rates_of`).
             change: (name, parameter, gradient, minus its learning rate, leaf of each moment) -> (direction, factor, new
                 leaf of each moment): the parameter becomes itself plus factor times direction.
             moments: keys of the state.
@@ -262,8 +306,7 @@ class Common:
         leaves, tree = flatten(params)
         kept = (*moments, "compensation") if self.kahan else moments
         columns = [dict(named(state[key])) for key in kept]
-        with scope(lr, role="optimizer"):
-            minus = elementwise("negative", lr)
+        rate = self._rates(lr)
         results = []
         for name, w, g in zip(paths(tree), leaves, flatten(gradients)[0], strict=True):
             group = self.group(name)
@@ -273,14 +316,17 @@ class Common:
                     results.append((write(w, w, 0.0), *(None for _ in kept)))
                     continue
                 own = [column[name] for column in columns]
-                rate = elementwise("multiply", minus, group.lr)
-                direction, factor, *new = change(name, w, g, rate, *own[: len(moments)])
+                direction, factor, *new = change(name, w, g, rate(group), *own[: len(moments)])
                 if self.kahan:
                     results.append((*_compensated(w, direction, factor, own[-1], new),))
                 else:
                     results.append((write(w, direction, factor), *new))
         made = [unflatten(tree, list(column)) for column in zip(*results, strict=True)]
         return made[0], {**state, **dict(zip(kept, made[1:], strict=True))}
+
+
+LATER: Mapping[str, Any] = {"amsgrad": False, "decoupled": True}
+"""Fields that are younger than studies and checkpoints, with what those had."""
 
 
 def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: list[Value]) -> tuple[Value, ...]:

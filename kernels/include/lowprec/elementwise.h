@@ -84,6 +84,45 @@ LP_INLINE F unless_nan(F chosen, F b) {
     return b == b ? chosen : b;
 }
 
+// The nearest whole number, of two the even one, with the sign of x: adding 2^23 leaves no place for a fraction.
+template <class F>
+LP_INLINE F whole(F x) {
+    const F size = with_sign_bits(x, 0x7fffffffu, 0u), two23 = constant<F>(8388608.0f);
+    typedef typename Bits32<F>::type L;
+    const F near = bit_cast<F>(bit_cast<L>((size + two23) - two23) | (bit_cast<L>(x) & 0x80000000u));
+    return size < two23 ? near : x;
+}
+
+template <class F>
+LP_INLINE F whole_below(F x) {
+    const F near = whole(x);
+    return near > x ? near - 1.0f : near;
+}
+
+// a - n b with the sign of a, n the whole part of a / b; exact. NaN where a is infinite or b is 0.
+LP_INLINE float float_remainder(float a, float b) {
+    const double most = 134217728.0;  // 2^27
+    const double size = with_sign_bits(b, 0x7fffffffu, 0u);
+    double left = with_sign_bits(a, 0x7fffffffu, 0u);
+    if (!(left < __builtin_inf()) || !(size > 0.0)) return float(__builtin_nan(""));
+    while (left >= size) {
+        // Both are multiples of the last place of `step`, a number of 24 bits: a quotient below 2^27 is cut off
+        // rightly, times `step` it is a double, and what is left has 24 bits again.
+        double step = size;
+        while (left >= step * most) step *= most;
+        left -= double(int(left / step)) * step;
+    }
+    return with_sign_bits(float(left), ~0u, bit_cast<u32>(a) & 0x80000000u);
+}
+template <class F>
+LP_INLINE F remainder(F a, F b) {
+    F result;
+    for (int i = 0; i < int(sizeof(F) / sizeof(float)); ++i)
+        reinterpret_cast<float *>(&result)[i] =
+            float_remainder(reinterpret_cast<const float *>(&a)[i], reinterpret_cast<const float *>(&b)[i]);
+    return result;
+}
+
 LP_OPERATION(identity, a)
 LP_OPERATION(negative, with_sign_bits(a, ~0u, 0x80000000u))
 LP_OPERATION(absolute, with_sign_bits(a, 0x7fffffffu, 0u))
@@ -112,13 +151,16 @@ LP_OPERATION(greater, a > b ? constant<F>(1) : constant<F>(0))
 LP_OPERATION(equal, a == b ? constant<F>(1) : constant<F>(0))
 LP_OPERATION(select, a != constant<F>(0) ? b : c)
 LP_OPERATION(scaled_add, a + (c * b))
+LP_OPERATION(floor, whole_below(a))
+LP_OPERATION(rint, whole(a))
+LP_OPERATION(fmod, remainder(a, b))
 
 // In the order of lowprec.elementwise.OPERATIONS, which names them to users.
 // clang-format off
 #define LP_OPERATIONS(X)                                                                                       \
     X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log) \
     X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide)  \
-    X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+    X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add) X(floor) X(rint) X(fmod)
 // clang-format on
 
 }  // namespace LP_ISA

@@ -48,6 +48,18 @@ def smaller(a: float, b: float) -> float:
     return a if math.isnan(a) or not (b < a or math.isnan(b)) else b
 
 
+def whole(x: float, choose: Callable[[float], int]) -> float:
+    """The whole number that is chosen for x, with its sign; infinities and NaN are left as they are."""
+    return math.copysign(choose(x), x) if math.isfinite(x) else x
+
+
+def remainder(a: float, b: float) -> float:
+    """a - n b, n the whole part of a / b, with the sign of a; NaN where a is infinite or b is 0."""
+    if math.isnan(a) or math.isnan(b) or math.isinf(a) or b == 0.0:
+        return math.nan
+    return a if math.isinf(b) else math.copysign(float(abs(Fraction(a)) % abs(Fraction(b))), a)
+
+
 # A double has more than twice the bits of a float32, so that rounding the double result of one +, -, *, / or sqrt of
 # float32 operands to float32 is the float32 operation.
 _OPERATIONS: MappingProxyType[str, Callable[..., float]] = MappingProxyType(
@@ -72,6 +84,9 @@ _OPERATIONS: MappingProxyType[str, Callable[..., float]] = MappingProxyType(
         "select": lambda c, a, b: a if c != 0.0 else b,
         # Two roundings, as the machine's multiplier and adder make them; `lowprec.scaled_add` makes one.
         "scaled_add": lambda a, b, s: a + float32(s * b),
+        "floor": lambda a: whole(a, math.floor),
+        "rint": lambda a: whole(a, round),
+        "fmod": remainder,
         **FUNCTIONS,
     }
 )

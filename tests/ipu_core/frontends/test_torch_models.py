@@ -249,8 +249,13 @@ class Odd(nn.Module):
         (lambda x: x.mode(1)[0], r"aten\.mode"),
         (lambda x: nn.functional.adaptive_max_pool1d(x, 3, True)[1] + x, r"aten\.add .*places of a maximum"),
         (lambda x: torch.fft.rfft(x).abs(), r"aten\.fft_rfft"),
-        (lambda x: torch.div(x, 2, rounding_mode="floor"), r"aten\.div .*whole number"),
-        (lambda x: x + torch.randint_like(x, 3), r"aten\.randint_like"),
+        (lambda x: x * (9 * x).to(torch.uint8), r"aten\.to .*int32 or int64 and no narrower integers"),
+        (
+            lambda x: x.index_add(0, x[0].long().abs(), x),
+            r"aten\.index_add .*numbers that are computed say where it adds",
+        ),
+        (lambda x: x.scatter(0, torch.tensor([[0, 0], [1, 0]]), x), r"aten\.scatter .*says one place twice"),
+        (lambda x: x.scatter(0, torch.tensor([[1]]), x, reduce="add"), r"aten\.scatter .*scatter_add adds"),
     ],
 )
 def test_what_is_not_covered_is_refused_with_layer_and_line(function: Any, words: str) -> None:

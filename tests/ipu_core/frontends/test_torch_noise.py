@@ -71,6 +71,65 @@ def test_normal_numbers_are_normal(name: str) -> None:
     assert np.abs(np.corrcoef(columns) - np.eye(16)).max() < 0.07  # 4 deviations of 1 / sqrt(4096)
 
 
+WHOLE = {
+    "randint": (lambda x: torch.randint(7, (ROWS, 16)), 0, 7),
+    "randint from": (lambda x: torch.randint(-3, 2, (ROWS, 16)), -3, 2),
+    "randint_like": (lambda x: torch.randint_like(x, 10), 0, 10),
+    "randint_like from": (lambda x: torch.randint_like(x, -5, 1), -5, 1),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_each_as_likely(name: str) -> None:
+    draw, low, high = WHOLE[name]
+    numbers, counts = np.unique(drawn(draw, precision="fp16.16/stochastic"), return_counts=True)
+    np.testing.assert_array_equal(numbers, np.arange(low, high))
+    share = 1 / (high - low)
+    assert np.abs(counts / (ROWS * 16) - share).max() < 4 * np.sqrt(share * (1 - share) / (ROWS * 16))
+
+
+def test_numbers_that_are_drawn_take_rows_of_a_table() -> None:
+    class Choosing(Drawing):
+        def forward(self, x: Any) -> Any:
+            return F.embedding(torch.randint(4, (ROWS,)), torch.arange(4.0)[:, None] ** 2) + self.w
+
+    model = from_torch(Choosing(None), (torch.zeros(1),), inference=True)
+    found = np.asarray(Predictor(model, model.params, (torch.zeros(1),), precision="fp32.32")((torch.zeros(1),)))
+    assert set(np.unique(found)) == {0, 1, 4, 9}
+    with pytest.raises(NotCovered, match="from 1 to 2\\^24 of them are drawn"):
+        from_torch(Drawing(lambda x: torch.randint_like(x, 1 << 25)), (torch.zeros(2),), inference=True)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_alpha_dropout_keeps_mean_and_deviation(channels: bool, rate: float) -> None:
+    layer = (nn.FeatureAlphaDropout if channels else nn.AlphaDropout)(rate)
+
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.drop = nn.Parameter(torch.zeros(512, 16, 8)), layer
+
+        def forward(self, x: Any) -> Any:
+            return (self.drop(self.w + x) * x).sum()
+
+    torch.manual_seed(3)
+    x = torch.randn(512, 16, 8)
+    x = (x - x.mean()) / x.std()
+    model = from_torch(Dropping(), (x,))
+    loop = TrainLoop(model, model.params, (x,), optimizer=Sgd(1.0), precision="fp32.32", engine="direct", key=2)
+    loop.train((x,))
+    kept = -loop.params["w"].reshape(x.shape) / x.numpy()  # its gradient: a factor where it is kept, else 0
+    factor, alpha = np.float32(kept.max()), 1.7580993408473766
+    assert factor == pytest.approx(1 / np.sqrt((alpha**2 * rate + 1) * (1 - rate)), rel=1e-5)
+    mask = kept > factor / 2
+    assert mask.mean() == pytest.approx(1 - rate, abs=0.02)
+    assert (mask.reshape(512 * 16, 8).mean(1) % 1 == 0).all() == channels
+    made = np.where(mask, x.numpy() * factor + alpha * factor * rate, alpha * factor * (rate - 1))
+    assert abs(made.mean()) < 0.05
+    assert made.std() == pytest.approx(1, abs=0.05)
+
+
 def test_gumbel_noise_chooses_by_probabilities() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, 0.5])
 
@@ -139,7 +198,7 @@ def test_what_stands_for_a_draw_is_its_mean() -> None:
     assert (middle("uniform_", (-2.0, 1.0)), middle("normal_", [3.0, 0.5])) == (-0.5, 3.0)
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout1d, nn.AlphaDropout, nn.Dropout])
+@pytest.mark.parametrize("layer", [nn.Dropout1d, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout])
 def test_masks_of_whole_channels_are_drawn_anew_in_every_step_of_training(layer: Any) -> None:
     class Dropping(nn.Module):
         def __init__(self) -> None:
@@ -150,10 +209,6 @@ def test_masks_of_whole_channels_are_drawn_anew_in_every_step_of_training(layer:
             return self.drop(self.linear(x)).square().sum()
 
     x = torch.randn(4, 3, 5)
-    if layer is nn.AlphaDropout:
-        with pytest.raises(NotCovered, match="alpha_dropout is not covered"):
-            from_torch(Dropping(), (x,))
-        return
     model = from_torch(Dropping(), (x,))
     loop = TrainLoop(model, model.params, (x,), optimizer=Sgd(0.0), precision="fp32.32", engine="direct", key=2)
     assert len({loop.train((x,)) for _ in range(6)}) > 4

@@ -33,6 +33,38 @@ ELEMENTS = {
     ),
     "exp2 expm1 log1p log2 log10": lambda v: v.a.exp2() + v.b.expm1() + v.p.log1p() + v.p.log2() + v.p.log10(),
     "sign": lambda v: v.a.sign() * v.b,
+    "floor ceil trunc fix round frac": lambda v: (
+        (9 * v.a).floor() * v.b
+        + (9 * v.b).ceil() * v.a
+        + (9 * v.a).trunc() * v.p
+        + torch.fix(9 * v.b)
+        + (9 * v.a).frac()
+        + (9 * v.b).round() * v.a
+        + v.n.floor().unsqueeze(-1) * v.a
+    ),
+    "round.decimals": lambda v: v.a.round(decimals=1) * v.b + (99 * v.b).round(decimals=-1) * v.a,
+    "fmod remainder floor_divide": lambda v: (
+        torch.fmod(9 * v.a, v.p)
+        + torch.remainder(9 * v.b, -v.p)
+        + (9 * v.a) % 2
+        + (7 * v.b.detach() // v.p.detach()) * v.a
+        + torch.remainder(3, v.p.detach()) * v.a
+        + torch.floor_divide(9 * v.a.detach(), -2) * v.b
+        + (v.n // 2 + v.n % 2).unsqueeze(-1) * v.b
+    ),
+    "quotients without fractions": lambda v: (
+        torch.div(9 * v.a, v.p, rounding_mode="floor") * v.b
+        + torch.div(9 * v.b, 0.7, rounding_mode="trunc") * v.a
+        + v.a / v.p
+        + torch.div(v.n, 2, rounding_mode="trunc").unsqueeze(-1) * v.a
+    ),
+    "long int": lambda v: (
+        v.m[(v.p[..., 0] * 2).long().clamp(0, 3)].sum(2)
+        + F.embedding((v.a[0] * 2).int().abs().clamp(max=3), v.m)[:, :2, 0].sum()
+        + F.one_hot((v.p[..., 1] * 2).long().clamp(0, 3), 4).sum(2) * v.a[..., 0]
+        + (v.a[..., 0] * 9).long() * v.b[..., 0]
+        + v.m[:3][torch.arange(3), (v.p[0, :, 1] * 2).long().clamp(0, 3)]
+    ),
     "eq ne gt lt ge le": lambda v: (
         (v.a > v.b) * v.a + (v.a < 0) * v.b + (v.a >= 0.1) * v.p + (v.p <= v.a) * v.p + (v.a == v.b) + (v.a != 0)
     ),
@@ -110,6 +142,12 @@ SHAPES = {
         + v.a.new_zeros(3, 5).scatter_add(1, v.n[:1].expand(3, 3), v.a[0][:, :3])[:, :3]
         + v.a.new_zeros(5, 3).scatter_reduce(0, v.n[:1].t().expand(3, 3), v.b[0][:, :3], "sum")[:3]
         + v.m.index_put((v.n[1],), v.m[:3], accumulate=True)[:3, :3]
+    ),
+    "scatter": lambda v: (
+        v.a[0].scatter(1, torch.tensor([[3, 0], [1, 2]]), v.b[0, :2, :2])
+        + v.b[1].scatter(0, torch.tensor([[2, 0, 1, 1]]), 0.5)
+        + v.a[1].scatter(1, v.n.t().expand(3, 2), 2.0)
+        + v.b[0].scatter(0, torch.tensor([[1], [0]]), v.a[1].detach())
     ),
     "tril triu": lambda v: v.m.tril() + v.m.triu(1) * 2,
     "index_put": lambda v: _written(v),
@@ -284,7 +322,7 @@ LOSSES = {
 RECURRENT = {kind: lambda v, kind=kind: v.layers[kind](v.a)[0] for kind in ("LSTM", "GRU", "RNN")} | {
     f"{kind}Cell": lambda v, kind=kind: v.layers[f"{kind}Cell"](v.a[0])[0] for kind in ("LSTM", "GRU", "RNN")
 }
-ELSEWHERE = {"dropout", "feature_dropout", "bernoulli", *NOISE}
+ELSEWHERE = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "bernoulli", *NOISE}
 """Operations that draw, whose tests are of their own."""
 MORE = {
     "isfinite isinf nan_to_num logical_xor": lambda v: (

@@ -24,6 +24,16 @@ MAKERS = {
     "SGD with momentum": lambda m: torch.optim.SGD(m.parameters(), 0.05, momentum=0.9, weight_decay=0.1, nesterov=True),
     "Adam": lambda m: torch.optim.Adam(m.parameters()),
     "AdamW": lambda m: torch.optim.AdamW(m.parameters(), 1e-2, betas=(0.8, 0.95), weight_decay=0.2),
+    "SGD with decay": lambda m: torch.optim.SGD(m.parameters(), 0.1, weight_decay=0.2),
+    "Adam with decay": lambda m: torch.optim.Adam(m.parameters(), 1e-2, weight_decay=0.2),
+    "Adam with decoupled decay": lambda m: torch.optim.Adam(
+        m.parameters(), 1e-2, weight_decay=0.2, decoupled_weight_decay=True
+    ),
+    "Adam with amsgrad": lambda m: torch.optim.Adam(m.parameters(), 0.03, (0.9, 0.6), weight_decay=0.1, amsgrad=True),
+    "AdamW with amsgrad": lambda m: torch.optim.AdamW(m.parameters(), 0.03, (0.9, 0.6), amsgrad=True),
+    "Adam with decay in groups": lambda m: torch.optim.Adam(
+        [{"params": m[0].parameters()}, {"params": m[2].parameters(), "weight_decay": 0.3, "lr": 2e-2}], 1e-2
+    ),
     "AdamW in groups": lambda m: torch.optim.AdamW(
         [{"params": m[0].parameters(), "lr": 1e-2}, {"params": [m[2].weight], "weight_decay": 0.0}], 1e-3
     ),
@@ -38,21 +48,24 @@ def test_weights_are_those_of_torch(name: str) -> None:
     model = from_torch(module, batch, loss)
     loop = TrainLoop(model, model.params, batch, optimizer=from_torch_optimizer(model, optimizer), precision="fp32.32",
                      engine="direct")  # fmt: skip
-    for _ in range(10):
+    for _ in range(20):
         optimizer.zero_grad()
         loss(module(batch[0]), batch[1]).backward()
         optimizer.step()
         loop.train(batch)
     found = model.state_dict(loop.params)
     for parameter, tensor in module.named_parameters():
-        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda m: torch.optim.Adam(m.parameters(), weight_decay=0.1), "decoupled"),
-        (lambda m: torch.optim.AdamW(m.parameters(), amsgrad=True), "amsgrad=True has no counterpart"),
+        (lambda m: torch.optim.AdamW(m.parameters(), maximize=True), "maximize=True has no counterpart"),
+        (
+            lambda m: torch.optim.SGD([{"params": m[0].parameters(), "lr": 0.0}, {"params": m[2].parameters()}], 0.1),
+            "order the groups so that the first learns, or give a scheduler",
+        ),
         (lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
         (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, LAMB, not RMSprop"),
         (lambda m: torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 0.1), "none of its parameters is trained"),

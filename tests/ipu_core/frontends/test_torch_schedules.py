@@ -97,7 +97,6 @@ def test_weights_are_those_of_torch(kind: str) -> None:
     [
         (kinds.ReduceLROnPlateau, "ReduceLROnPlateau looks at the loss"),
         (lambda o: kinds.OneCycleLR(o, 0.5, total_steps=9), "OneCycleLR changes more than learning rates"),
-        (lambda o: kinds.LambdaLR(o, [lambda step: 1.0, lambda step: step + 1.0]), "groups' rates apart"),
         (lambda o: TorchSchedule(kinds.StepLR(o, 3), 0), "every must be a number of steps"),
         (lambda o: kinds.OneCycleLR(o, [0.5, 1.5], total_steps=2, cycle_momentum=False), "total"),
     ],
@@ -105,6 +104,36 @@ def test_weights_are_those_of_torch(kind: str) -> None:
 def test_what_is_no_function_of_the_step_is_refused(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TorchSchedule(make(two_groups()))(5)
+
+
+APART = {
+    "LambdaLR": lambda o: kinds.LambdaLR(o, [lambda step: 1 / (1 + step), lambda step: step / 9]),
+    "OneCycleLR": lambda o: kinds.OneCycleLR(o, [0.05, 0.1], total_steps=30, cycle_momentum=False),
+    "CosineAnnealingLR": lambda o: kinds.CosineAnnealingLR(o, 15, eta_min=0.004),
+    "from 0": lambda o: kinds.LambdaLR(o, [lambda step: 0.0, lambda step: 1.0]),
+}
+
+
+@pytest.mark.parametrize("engine", ["direct", "tiles"])
+@pytest.mark.parametrize("name", APART)
+def test_rates_of_groups_that_move_apart_are_those_of_torch(name: str, engine: str) -> None:
+    module, batch = module_and_batch()
+    groups = [{"params": [module[0].weight], "lr": 0.03}, {"params": [module[0].bias, module[2].weight], "lr": 0.01}]
+    optimizer = torch.optim.AdamW(groups)
+    scheduler = APART[name](optimizer)
+    loss = torch.nn.functional.cross_entropy
+    model = from_torch(module, batch, loss)
+    settings = from_torch_optimizer(model, optimizer, lr=scheduler)
+    loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine=engine)
+    for _ in range(20 if engine == "direct" else 3):
+        optimizer.zero_grad()
+        loss(module(batch[0]), batch[1]).backward()
+        optimizer.step()
+        scheduler.step()
+        loop.train(batch)
+    found = model.state_dict(loop.params)
+    for parameter, tensor in module.named_parameters():
+        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_studies_know_schedules_apart() -> None:

@@ -16,6 +16,7 @@ F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 NEAR = (-1e-4, -1e-9, -0.0, 0.0, 1e-9, 1e-4)
+HALVES = (-2.5, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.5, 3.0)
 FAR = (-30.0, -9.0, -6.0, -1.5, 1.5, 6.0, 9.0, 30.0)
 
 
@@ -45,6 +46,17 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], tuple[float, ...]]] = {
     "hardshrink": (F.hardshrink, (-0.5, 0.5, *NEAR, *FAR)),
     "softshrink": (F.softshrink, (-0.5, 0.5, *NEAR, *FAR)),
     "threshold": (lambda x: F.threshold(x, 1.5, 2.0), (*NEAR, *FAR)),
+    "floor": (torch.floor, (*HALVES, *NEAR, *FAR)),
+    "ceil": (torch.ceil, (*HALVES, *NEAR, *FAR)),
+    "trunc": (torch.trunc, (*HALVES, *NEAR, *FAR)),
+    "round": (torch.round, (*HALVES, *NEAR, *FAR)),
+    "round of a decimal": (lambda x: x.round(decimals=1), (0.23, 0.78, -0.04, *NEAR, *FAR)),
+    "frac": (torch.frac, (*HALVES, *NEAR, *FAR)),
+    "fmod": (lambda x: x.fmod(1.5), (*HALVES, *NEAR, *FAR)),
+    "fmod by the parameter": (lambda x: torch.fmod(torch.full_like(x, 7), x), (*HALVES, *FAR)),
+    "remainder": (lambda x: x % 1.5, (*HALVES, *NEAR, *FAR)),
+    "remainder by the parameter": (lambda x: torch.full_like(x, 7) % x, (*HALVES, *FAR)),
+    "quotients": (lambda x: x.detach() // 1.5 + torch.div(x, -1.5, rounding_mode="trunc"), (*HALVES, *NEAR, *FAR)),
     "absolute": (torch.abs, (*NEAR, *FAR)),
     "power 1.5": (lambda x: x**1.5, (0.0, 1e-4, 1.5, 30.0)),
     "power 2.3": (lambda x: x**2.3, (0.0, 1e-4, 1.5, 30.0)),

@@ -93,6 +93,7 @@ NUMBERS = {
     "together": lambda a, b, c: [*np.broadcast_arrays(a, c), *np.unstack(c, axis=1), *np.meshgrid(a[0], b[:, 1]),
                                  *np.meshgrid(a[0], b[1], a[:, 2], indexing="ij")],
     "methods": lambda a, b, c: [a.swapaxes(0, 1), a * 1.0, a.mean(0)],
+    "remainders": lambda a, b, c: [np.remainder(9 * a, 2), np.fmod(9 * a, 2.5), 9 * a % -4, np.divmod(c, 0.3)[1]],
     "float_power": lambda a, b, c: np.float_power(a, 2),
 }  # fmt: skip
 CONSTANT = {
@@ -109,6 +110,8 @@ CONSTANT = {
     "orders with NaN": lambda a, b, c: [f(np.where(a > 0.5, np.nan, TRUE), axis=axis)
                                         for f in (np.sort, np.argsort) for axis in (0, 1)],
     "dtypes": lambda a, b, c: a * (np.result_type(a, np.float16) == a.dtype) + np.imag(b),
+    "roundings": lambda a, b, c: [np.floor(9 * a), np.ceil(c), np.trunc(9 * b), np.rint(9 * c), 9 * a // b, a.round(1),
+                                  np.around(c), np.fix(9 * a), np.floor_divide(9 * a, 2), divmod(a, 0.1)[0]],
     "sign": lambda a, b, c: np.sign(a * TRUE),
     "not finite": lambda a, b, c: [f(np.where(a > 0.5, np.inf, np.where(a < -0.5, np.nan, a)))
                                    for f in (np.isnan, np.isinf, np.isfinite)],
@@ -188,11 +191,11 @@ def test_statistics_are_float32_and_moves_keep_their_format():
 REFUSALS = {
     r"np.median cannot be traced; nn.topk orders rows": lambda a: np.median(a),
     r"np.partition cannot be traced; nn.topk": lambda a: np.partition(a, 1),
-    r"np.floor cannot be traced; nothing here gives whole numbers; nn.convert\(x, fmt\)": lambda a: np.floor(a),
-    r"np.remainder cannot be traced; nothing here gives whole numbers": lambda a: np.remainder(a, 2),
+    r"np.modf cannot be traced; np.fmod\(x, 1.0\) and np.trunc": lambda a: np.modf(a),
     r"np.signbit cannot be traced; the sign of a zero is not seen": lambda a: np.signbit(a),
     r"np.searchsorted cannot be traced; np.sum\(x1 < .*counts": lambda a: np.searchsorted(a[0], a[1]),
-    r"np.round cannot be traced": lambda a: a.round(),
+    r"np.round of a traced value takes \(a, decimals\): .*'out'": lambda a: a.round(out=a),
+    r"decimals must be an integer, not 1.5": lambda a: a.round(1.5),
     r"hold int32 numbers, not float32: with a mask .*np.where\(mask": lambda a: a[a > 0],
     r"must go forwards, not by -1: np.flip": lambda a: a[::-1],
     r"cannot be written to: np.where\(mask, value, x\)": lambda a: a.__setitem__(0, 1.0),

@@ -36,6 +36,7 @@ CASES = {
     "divide": (lambda x, y: x / y, (A, POSITIVE)),
     "select": (lambda x, y: where(C > 0, x, y), (A, B)),
     "scaled_add": (lambda x, y, s: apply("scaled_add", x, y, s), (A, B, np.float64(0.7))),
+    "fmod": (lambda x, y: apply("fmod", x, y) * B, (3 * A, POSITIVE)),
     "convert": (lambda x: convert(x * 1.0, "float16"), (A,)),
     "reduce_sum": (lambda x: x.sum(1) * np.arange(3.0), (A,)),
     "reduce_max": (lambda x: x.max((0,), keepdims=True) * np.arange(4.0), (A,)),
@@ -110,6 +111,8 @@ def test_gradient_is_the_finite_difference(case):
 def test_every_differentiable_operation_has_a_case_and_the_others_are_constant():
     constant = {
         "step",
+        "floor",
+        "rint",
         "greater",
         "equal",
         "stop_gradient",

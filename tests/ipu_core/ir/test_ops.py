@@ -15,7 +15,7 @@ from ipu_core.ir.passes.cotangents import COTANGENTS
 from ipu_core.ir.run.declared import DECLARED
 from ipu_core.ir.run.kernels import BINDINGS
 
-CONSTANT = {"step", "stop_gradient", *ops.COMPARISONS, *ops.COLLECTIVES - {"all_reduce"}} | {
+CONSTANT = {"step", "stop_gradient", *ops.WHOLE_NUMBERS, *ops.COMPARISONS, *ops.COLLECTIVES - {"all_reduce"}} | {
     op.name for op in OPS.values() if op.kind in ("mask", "order")
 }
 TABLES: dict[str, tuple[Collection[str], set[str]]] = {

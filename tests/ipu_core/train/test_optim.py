@@ -1,12 +1,17 @@
 """Optimizers against plain float64 formulas and optax, their options and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ipu_core import TrainLoop
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.run.evaluate import evaluate_flat as evaluate
-from ipu_core.train.optim import Adagrad, Adam, Lamb, Lion, RmsProp, Sgd, nothing, vectors
+from ipu_core.train.digests import described
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lion, RmsProp, Sgd, nothing, vectors
+from ipu_core.train.optim.common import rate_of, rates_of
+from ipu_core.train.schedules import Constant
 from ipu_core.train.step import initial_state, step_block
 
 RNG = np.random.default_rng(8)
@@ -172,9 +177,81 @@ def test_exclusion_is_by_name_and_shape():
                  plain(adam_direction(0.9, 0.999, 1e-8, 0.1, True, only_b)))  # fmt: skip
 
 
+@pytest.mark.parametrize("store_root", [False, True])
+def test_amsgrad_divides_by_the_largest_second_moment(store_root):
+    def direction(name, w, g, memory, t):
+        memory["m"] = 0.9 * memory["m"] + 0.1 * g
+        memory["v"] = 0.5 * memory["v"] + 0.5 * g * g
+        memory["largest"] = np.maximum(memory.get("largest", 0.0), memory["v"])
+        root = np.sqrt(memory["largest"] / (1 - 0.5**t))
+        return memory["m"] / (1 - 0.9**t) / (root + 1e-8)
+
+    optimizer = Adam(b2=0.5, amsgrad=True, store_root=store_root)
+    assert_close(run(optimizer), plain(direction), rtol=1e-7)
+    assert not np.allclose(run(optimizer)["w"], run(Adam(b2=0.5))["w"])
+    assert "largest_second_moment" not in Adam().init(PARAMS)
+
+
+def test_a_decay_that_is_not_decoupled_is_a_part_of_the_gradient():
+    plainly = adam_direction(0.9, 0.999, 1e-8, 0, True)
+    decay = {"w": 0.3, "b": 0.0, "zero": 0.3}
+    wanted = plain(lambda name, w, g, memory, t: plainly(name, w, g + decay[name] * w, memory, t))
+    assert_close(run(Adam(weight_decay=0.3, decoupled=False)), wanted)
+
+
+def test_groups_may_have_schedules_of_their_own():
+    groups = (Group("w", lr=lambda step: 0.5 / (1 + step)), Group("zero", lr=0.25), Group("b", lr=Constant(0.2)))
+    optimizer = Sgd(lambda step: 0.1 * step, groups=groups)
+    assert [list(rate_of(rates_of(optimizer), step)) for step in (0, 1)] == [
+        list(np.float32([0, 0.5, 0.2])), list(np.float32([0.1, 0.25, 0.2])),
+    ]  # fmt: skip
+    loop = TrainLoop(loss, PARAMS, SLOPES[0], optimizer=optimizer, precision="fp32.32", engine="direct")
+    wanted = {name: p.copy() for name, p in PARAMS.items()}
+    for step, slopes in enumerate(SLOPES):
+        loop.train(slopes)
+        for name, rate in {"w": 0.5 / (1 + step), "zero": 0.25 * 0.1 * step, "b": 0.2}.items():
+            wanted[name] -= rate * slopes[name]
+    assert_close(loop.params, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"of the shape \(\), not \(3,\): its groups have schedules"):
+        optimizer.update(PARAMS, PARAMS, optimizer.init(PARAMS), np.float32(0.1))
+    refused = replace(optimizer, groups=(Group("w", lr=lambda step: -1.0),))
+    with pytest.raises(ValueError, match=r"the schedule gives the learning rate -1\.0 for step 0"):
+        TrainLoop(loss, PARAMS, SLOPES[0], optimizer=refused, precision="fp32.32")
+
+
+def test_what_is_younger_is_said_in_digests_only_where_it_is_asked_for():
+    assert {"amsgrad", "decoupled"}.isdisjoint(described(Adam()))
+    told = [described(each) for each in (Adam(), Adam(amsgrad=True), Adam(decoupled=False), Adam(weight_decay=0.1))]
+    assert all(a != b for n, a in enumerate(told) for b in told[:n])
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic/moments=float16"])
+def test_amsgrad_goes_on_from_a_checkpoint_and_has_the_same_bits_on_tiles(precision, tmp_path):
+    loops = [
+        TrainLoop(
+            loss, PARAMS, SLOPES[0], optimizer=Adam(0.1, b2=0.5, amsgrad=True), precision=precision, engine=engine
+        )
+        for engine in ("direct", "tiles", "direct")
+    ]
+    for slopes in SLOPES[:4]:
+        assert loops[0].train(slopes) == loops[1].train(slopes)
+    loops[0].save(tmp_path / "half")
+    loops[2].load(tmp_path / "half")
+    for slopes in SLOPES[4:]:
+        for loop in loops:
+            loop.train(slopes)
+    for name, array in loops[0].arrays().items():
+        for other in loops[1:]:
+            assert other.arrays()[name].tobytes() == array.tobytes(), name
+    largest, second = (loops[0].arrays()[f"optimizer.{name}.w"] for name in ("largest_second_moment", "second_moment"))
+    assert largest.dtype == second.dtype
+    assert (largest > second).any()
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
+        (lambda: AdamW(decoupled=False), r"Adam\(decoupled=False\) adds it to the gradient"),
         (lambda: Sgd(-0.1), r"Sgd: lr must lie in \[0, 3.40282e\+38\), not -0.1"),
         (lambda: Adam(float("nan")), "Adam: lr"),
         (lambda: Sgd(momentum=1.0), r"Sgd: momentum must lie in \[0, 1\), not 1.0"),

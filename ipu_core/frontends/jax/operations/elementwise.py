@@ -10,10 +10,11 @@ import numpy as np
 
 from ipu_core.frontends.jax.operations.call import EquationCall
 from ipu_core.frontends.torch.operations.call import combined, numbers
-from ipu_core.frontends.torch.operations.elementwise import LN2, at_least, greater, negated
+from ipu_core.frontends.torch.operations.elementwise import LN2, at_least, greater, magnitude, negated
 from ipu_core.ir.trace.array_formulas import cosh, tan
 from ipu_core.ir.trace.array_functions import arcsinh, arctanh, expm1, log1p, sign, sinh
 from ipu_core.ir.trace.values import Value, apply, power, shape_of
+from ipu_core.ir.trace.whole_numbers import ceil, rint, trunc
 from ipu_core.nn import stop_gradient
 
 
@@ -94,6 +95,14 @@ def selected(call: EquationCall, which: Value, *cases: Value) -> Value:
     return combined("select", which, cases[1], cases[0])
 
 
+def rounded(call: EquationCall, x: Value) -> Value:
+    """The nearest whole number; of two the even one, or the one away from 0, as the method says."""
+    if int(call.params["rounding_method"]):
+        return rint(x)
+    up = combined("subtract", x, trunc(x))  # exact, unlike x + 0.5
+    return combined("select", at_least(magnitude(up), 0.5), combined("add", trunc(x), sign(x)), trunc(x))
+
+
 def passed(call: EquationCall, x: Value) -> Value:
     """x as a constant for differentiation; integers are one anyway."""
     return x if call.kind() != "float" else stop_gradient(x)
@@ -102,11 +111,11 @@ def passed(call: EquationCall, x: Value) -> Value:
 TABLE: dict[str, Callable[..., Any]] = {
     **{name: unary(op) for name, op in {
         "neg": "negative", "abs": "absolute", "square": "square", "sqrt": "sqrt", "rsqrt": "rsqrt", "exp": "exp",
-        "log": "log", "tanh": "tanh", "erf": "erf", "logistic": "sigmoid", "sin": "sin", "cos": "cos",
+        "log": "log", "tanh": "tanh", "erf": "erf", "logistic": "sigmoid", "sin": "sin", "cos": "cos", "floor": "floor",
     }.items()},
     **{name: binary(op) for name, op in {
         "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "eq": "equal",
-        "gt": "greater",
+        "gt": "greater", "rem": "fmod",
     }.items()},
     "max": extreme("maximum", -math.inf), "min": extreme("minimum", math.inf),
     "lt": lambda call, a, b: greater(b, a), "ge": lambda call, a, b: at_least(a, b),
@@ -118,7 +127,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "sinh": lambda call, x: sinh(x), "cosh": lambda call, x: cosh(x), "asinh": lambda call, x: arcsinh(x),
     "atanh": lambda call, x: arctanh(x),
     "erfc": lambda call, x: combined("subtract", 1.0, apply("erf", x)),
-    "sign": lambda call, x: sign(numbers(x)),
+    "sign": lambda call, x: sign(numbers(x)), "ceil": lambda call, x: ceil(x), "round": rounded,
     "is_finite": lambda call, x: combined("equal", combined("subtract", x, x), 0.0),
     "pow": raised, "integer_pow": lambda call, x: raised(call, x, call.params["y"]),
     "clamp": clamped, "select_n": selected, "convert_element_type": converted, "stop_gradient": passed,

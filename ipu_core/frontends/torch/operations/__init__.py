@@ -21,24 +21,27 @@ from ipu_core.frontends.torch.operations import (
     resizing,
     scatters,
     shapes,
+    whole_numbers,
 )
 from ipu_core.frontends.torch.operations.norms import WRITES
 from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
 
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "elements": elementwise.TABLE, "shapes": {**shapes.TABLE, **rearranged.TABLE}, "reductions": reductions.TABLE,
-    "products": products.TABLE, "images": {**images.TABLE, **resizing.TABLE}, "norms": norms.TABLE,
-    "losses": {**losses.TABLE, **distances.TABLE},
+    "elements": {**elementwise.TABLE, **whole_numbers.TABLE}, "shapes": {**shapes.TABLE, **rearranged.TABLE},
+    "reductions": reductions.TABLE, "products": products.TABLE, "images": {**images.TABLE, **resizing.TABLE},
+    "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE},
     "recurrent": recurrent.TABLE, "noise": noise.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: function for table in FAMILIES.values() for name, function in table.items()
 }
 PARTLY: Mapping[str, str] = {
-    "`div`": "`rounding_mode`",
+    "`to`": "of computed floats: integers narrower than int32; `long()` of NaN, and beyond 64 bits, as torch has them",
+    "indices that are computed": "those outside of the axis, and negative ones, which take zeros",
     "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
     "`gather`": "an index of the batch that takes a part of the rows",
     "`scatter_add`, `scatter_reduce`": "an index of another shape than the source; but sums",
+    "`scatter`": "`reduce`; of an index of the batch all but one number; places that repeat",
     "`adaptive_max_pool`": "the places (indices), where they are used",
     "`sort`, `argsort`, `topk`, `argmax`, `max`, `min`": "one number without axes; of integers, more than 2^24",
     "`conv`, `conv_transpose`": "volumes (3d)",

@@ -76,9 +76,10 @@ def looked_up(table: Value, rows: Value) -> Value:
     """Rows of a table by number; by computed numbers it is a product with ones and zeros."""
     if is_integer(rows):
         return apply("gather", table, rows)
-    # a product needs a matrix: a vector is one of a single column
-    if len(shape_of(table)) == 1:
-        return reshape(looked_up(reshape(table, (-1, 1)), rows), shape_of(rows))
+    # a product needs a matrix: what a row has is one line of it
+    if len(shape_of(table)) != 2:
+        one = reshape(table, (shape_of(table)[0], -1))
+        return reshape(looked_up(one, rows), (*shape_of(rows), *shape_of(table)[1:]))
     # a gather takes int32 indices, and computed numbers are floats here
     return matmul(ones_at(rows, shape_of(table)[0]), table)
 

@@ -89,12 +89,6 @@ def raised(call: NodeCall, x: Value, exponent: Value) -> Value:
     return where(zero, 0.0, apply("exp", combined("multiply", apply("log", where(zero, 1.0, x)), exponent)))
 
 
-def divided(call: NodeCall, a: Value, b: Value, rounding_mode: str | None = None) -> Value:
-    if rounding_mode is not None:
-        raise NotImplementedError("it rounds the quotient to a whole number")
-    return combined("divide", a, b)
-
-
 def clamped(call: NodeCall, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     """x limited to [low, high]; the gradient passes at the bounds themselves."""
     # a choice: the gradient of maximum and minimum is halved at the bound
@@ -219,18 +213,6 @@ def sign(call: NodeCall, x: Value) -> Value:
     return combined("subtract", greater(x, 0.0), greater(0.0, x))
 
 
-def converted(call: NodeCall, x: Value, *_: Any) -> Value:
-    """Floats stay as they are: the precision says in which format. Integers become floats where torch makes such."""
-    if call.kind() == "float":
-        # adding 0 makes integers floats (`combined`)
-        return combined("add", x, 0.0) if call.kind(0) == "int" else x
-    if call.kind() == call.kind(0) or call.kind(0) == "bool":
-        return x
-    if call.kind() == "bool":
-        return negated(combined("equal", x, 0.0))
-    raise NotImplementedError("numbers that are computed cannot become integers")
-
-
 def selected(call: NodeCall, condition: Value, a: Value, b: Value) -> Value:
     return combined("select", condition, a, b)
 
@@ -320,7 +302,7 @@ TABLE: dict[str, Callable[..., Any]] = {
         "sqrt": "sqrt", "rsqrt": "rsqrt", "exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf",
         "sigmoid": "sigmoid", "sin": "sin", "cos": "cos",
     }.items()},
-    "add": scaled("add"), "sub": scaled("subtract"), "mul": binary("multiply"), "div": divided, "pow": raised,
+    "add": scaled("add"), "sub": scaled("subtract"), "mul": binary("multiply"), "pow": raised,
     "rsub": lambda call, a, b, alpha=1: scaled("subtract")(call, b, a, alpha),
     "maximum": binary("maximum"), "minimum": binary("minimum"), "max.other": binary("maximum"),
     "min.other": binary("minimum"),
@@ -360,7 +342,6 @@ TABLE: dict[str, Callable[..., Any]] = {
     "threshold": lambda call, x, bound, other: where(greater(x, bound), x, other),
     "hardshrink": lambda call, x, lambd=0.5: where(greater(magnitude(x), lambd), x, 0.0),
     "softshrink": lambda call, x, lambd=0.5: combined("subtract", x, clamped(call, x, -lambd, lambd)),
-    "to": converted, "type_as": converted,
     **dict.fromkeys(("contiguous", "clone", "alias", "lift_fresh_copy"), lambda call, x, *_: x),
     "detach": lambda call, x: x if isinstance(getattr(x, "format", None), str) else stop_gradient(x),
 }  # fmt: skip

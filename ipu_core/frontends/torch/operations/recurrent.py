@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.shapes import part, stacked
+from ipu_core.ir.trace.evaluation import evaluates
 from ipu_core.ir.trace.scan import scanned
-from ipu_core.ir.trace.values import Traced, Value, apply, concatenate, matmul, shape_of, transpose, where
+from ipu_core.ir.trace.values import Traced, Value, apply, broadcast, concatenate, matmul, shape_of, transpose, where
 from ipu_core.nn import dropout
 from ipu_core.nn.operations import drawn_out
 
+ALPHA = 1.7580993408473766  # SELU's scale times its alpha: minus what it tends to
 Step = Callable[[Value, Sequence[Value], Sequence[Value]], tuple[Value, ...]]
 """From (sums of the inputs, hidden states, weights of the hidden) to the new states."""
 
@@ -143,6 +146,23 @@ def drop_channels(call: NodeCall, x: Value, rate: float, train: bool = True) -> 
     return combined("multiply", x, dropout(call.full(1.0, shape), rate))
 
 
+def drop_alpha(call: NodeCall, x: Value, rate: float, train: bool = True, *, channels: bool = False) -> Value:
+    """Dropout to SELU's limit far below 0, scaled and shifted so that mean and deviation stay."""
+    if not train or not rate or evaluates():
+        return x
+    if rate >= 1:
+        return combined("multiply", x, 0.0)
+    shape = (*shape_of(x)[:2], *(1,) * (len(shape_of(x)) - 2)) if channels else shape_of(x)
+    kept, factor = broadcast(drawn_out(call.full(1.0, shape), rate), shape_of(x)), alpha_factor(rate)
+    whole = combined("add", combined("multiply", x, factor), ALPHA * factor * rate)
+    return where(kept, whole, ALPHA * factor * (rate - 1))
+
+
+def alpha_factor(rate: float) -> float:
+    """What alpha dropout multiplies all elements by, as torch computes it."""
+    return 1 / math.sqrt((ALPHA**2 * rate + 1) * (1 - rate))
+
+
 def bernoulli(call: NodeCall, x: Value, chance: float = 0.5, *_: Any) -> Value:
     """Random numbers: 1 with a given probability, else 0."""
     if not isinstance(chance, float) or not 0 < chance <= 1:
@@ -156,5 +176,6 @@ TABLE: dict[str, Callable[..., Any]] = {
     "rnn_relu": network(plain_step("relu")),
     "lstm_cell": cell(lstm_step, 2), "gru_cell": cell(gru_step, 1), "rnn_tanh_cell": cell(plain_step("tanh"), 1),
     "rnn_relu_cell": cell(plain_step("relu"), 1),
-    "dropout": dropped, "feature_dropout": drop_channels, "bernoulli": bernoulli,
+    "dropout": dropped, "feature_dropout": drop_channels, "bernoulli": bernoulli, "alpha_dropout": drop_alpha,
+    "feature_alpha_dropout": lambda call, x, rate, train=True: drop_alpha(call, x, rate, train, channels=True),
 }  # fmt: skip

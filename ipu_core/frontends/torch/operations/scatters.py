@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import NodeCall, axis, numbers
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, is_integer, numbers
 from ipu_core.frontends.torch.operations.shapes import as_one, put_index
 from ipu_core.ir.trace.array_moves import moveaxis
-from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, shape_of
+from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reshape, shape_of, where
 from ipu_core.nn.segments import scatter_add
 
 
@@ -20,6 +20,8 @@ def _floats(x: Value) -> Value:
 
 def _index(index: Value) -> Value:
     """Numbers of rows, as int32."""
+    if isinstance(index, Traced) and not is_integer(index):
+        raise NotImplementedError("numbers that are computed say where it adds")
     return index if isinstance(index, Traced) else np.asarray(index, np.int32)
 
 
@@ -51,6 +53,37 @@ def reduced(
     return scattered(call, x, dim, index, source)
 
 
+def written(call: NodeCall, x: Value, dim: int, index: Value, source: Value, reduce: str | None = None) -> Value:
+    """x with each element of a source, or one number, in place of what is at the number that stands at its place.
+
+    Raises:
+        NotImplementedError: several for one place, of which torch keeps any, or places of the batch that could be so.
+    """
+    if reduce is not None:
+        raise NotImplementedError(f"reduce={reduce!r}: scatter_add adds")
+    place, one = axis(x, dim), isinstance(source, int | float)
+    if isinstance(index, Traced):
+        if not one:
+            raise NotImplementedError(
+                "the batch may say one place twice, and torch keeps any: scatter_add into zeros, where it does not"
+            )
+        there = scattered(call, np.zeros(shape_of(x), np.float32), dim, index, np.ones(shape_of(index), np.float32))
+        return where(there, float(source), _floats(x))
+    index = np.asarray(index)
+    grid = list(np.indices(index.shape))
+    grid[place] = index
+    to = np.ravel_multi_index(grid, shape_of(x)).ravel()
+    if not one and np.unique(to).size < to.size:
+        raise NotImplementedError("its index says one place twice, and torch keeps any")
+    numbers_of = np.full(shape_of(x), -1, np.int32)
+    if one:
+        numbers_of.flat[to] = 0
+        return where((numbers_of >= 0).astype(np.float32), float(source), _floats(x))
+    numbers_of.flat[to] = np.ravel_multi_index(np.indices(index.shape), shape_of(source)).ravel()
+    spread = apply("gather", reshape(_floats(source), -1), np.maximum(numbers_of, 0))
+    return where((numbers_of >= 0).astype(np.float32), spread, _floats(x))
+
+
 def put_or_added(
     call: NodeCall, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False
 ) -> Value:
@@ -66,5 +99,6 @@ def put_or_added(
 
 
 TABLE: dict[str, Callable[..., Any]] = {
+    "scatter": written,
     "index_add": index_added, "scatter_add": scattered, "scatter_reduce.two": reduced, "index_put": put_or_added,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import NodeCall, axis, combined, is_integer, numbers, ones_at
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, combined, is_integer, looked_up, numbers, ones_at
 from ipu_core.ir.trace.values import (
     Traced,
     Value,
@@ -165,7 +165,7 @@ def taken(x: Value, dim: int, index: Value) -> Value:
     place, count = axis(x, dim), len(shape_of(index))
     ndim = len(shape_of(x))
     front = transpose(x, (place, *(i for i in range(ndim) if i != place)))
-    rows = apply("gather", as_one(front), index)
+    rows = looked_up(as_one(front), index)
     after = range(count + place, ndim + count - 1)
     return transpose(rows, (*range(count, count + place), *range(count), *after))
 
@@ -256,7 +256,7 @@ def _picked(x: Value, first: int, indices: Sequence[Value]) -> Value:
     n = shape_of(x)[first]
     # x[arange(n), labels], the common form; other pairs of indices could repeat rows
     whole = not isinstance(rows, Traced) and np.array_equal(np.asarray(rows), np.arange(n))
-    if len(indices) != 2 or first != 0 or not whole or not is_integer(other) or shape_of(other) != (n,):
+    if len(indices) != 2 or first != 0 or not whole or shape_of(other) != (n,):
         raise NotImplementedError("several indices of which one depends on the batch")
     return picked(x, other)
 

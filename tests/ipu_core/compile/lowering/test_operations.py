@@ -27,8 +27,8 @@ ONE = np.float32(0.25)
 WIRE = Collective("tree", wire="bfloat16", rounding="stochastic")
 
 UNARY = ("negative", "absolute", "relu", "step", "square", "reciprocal", "exp", "tanh", "erf", "sigmoid", "sin", "cos",
-         "gelu", "gelu_gradient")  # fmt: skip
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "greater", "equal")
+         "gelu", "gelu_gradient", "floor", "rint")  # fmt: skip
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "greater", "equal", "fmod")
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
