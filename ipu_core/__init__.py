@@ -6,7 +6,8 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
 training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
-           a Training says what decides the bits, an Execution where they are made; Hmc samples from a density
+           a Training says what decides the bits, an Execution where they are made; Clones train beside each other on
+           one chip; Hmc samples from a density
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -101,13 +102,15 @@ if TYPE_CHECKING:
     from ipu_core.study.sweep import sweep
     from ipu_core.study.swept import Sweep
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
+    from ipu_core.train.clones import Clone, Clones
     from ipu_core.train.data.batches import Epochs, Samples
+    from ipu_core.train.execution import Execution
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimizer, Sgd
-    from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.recipes import recipe
+    from ipu_core.train.training import Training
     from ipu_core.train.units import mup_groups
 
 __all__ = [
@@ -121,6 +124,8 @@ __all__ = [
     "Chains",
     "ChangesNothing",
     "Checkpoint",
+    "Clone",
+    "Clones",
     "Codelet",
     "Copies",
     "Copy",
@@ -288,10 +293,12 @@ _find = lazy_names(
         "train": "",
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
+        "train.clones": "Clone Clones",
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimizer Sgd",
         "train.units": "mup_groups",
-        "train.options": "Execution Training",
+        "train.execution": "Execution",
+        "train.training": "Training",
         "train.recipes": "recipe",
         "train.predictor": "Predictor",
         "train.loss_scale": "LossScale",

@@ -117,7 +117,8 @@ def trapping(
     largest = float(as_format(out_format).max)
 
     def checked(operands: tuple[Any, ...], key: Key | None, offset: int, out: Array) -> Array:
-        values = [np.asarray(operand, np.float32) for operand in operands]
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite, as in the kernel
+            values = [np.asarray(operand, np.float32) for operand in operands]
         exact = wide(operands, None, 0, np.empty(out.shape, np.float32))
         finite = np.logical_and.reduce(np.broadcast_arrays(*(np.isfinite(value) for value in values)))
         known = np.logical_and.reduce(np.broadcast_arrays(*(~np.isnan(value) for value in values)))

@@ -12,7 +12,7 @@ from typing import Any
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.study.compare import precision_text
 from ipu_core.study.typed import collective, collective_words, number
-from ipu_core.train.options import Training
+from ipu_core.train.training import Training
 from lowprec import Collective
 from lowprec.checks import shown
 

@@ -24,8 +24,10 @@ from ipu_core.study.tasks import Task
 from ipu_core.train.arguments import check_loss_function
 from ipu_core.train.data.dataset import shuffled
 from ipu_core.train.digests import described, digest
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import SharedOptions, takes
-from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.options import options_of
+from ipu_core.train.training import Training
 from lowprec import Identified
 from lowprec.checks import expect, expect_path, shown
 from lowprec.threads import MOST

@@ -29,10 +29,12 @@ from ipu_core.study.summary import MACHINE, OWN, encodable
 from ipu_core.study.tasks import Task
 from ipu_core.study.typed import PRECISIONS
 from ipu_core.train import checkpoint
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import SharedOptions
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.options import options_of
 from ipu_core.train.step import step_block
+from ipu_core.train.training import Training
 from ipu_core.train.units import in_units
 from ipu_core.train.ways_out import advised
 from lowprec import FloatFormat, Key

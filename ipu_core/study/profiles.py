@@ -26,11 +26,12 @@ from ipu_core.study.point import Problem, Recipe, check_size, ideal_step, make_l
 from ipu_core.study.settings import Point, Settings
 from ipu_core.system import page as system_page
 from ipu_core.system.account import SystemProfile
+from ipu_core.train.execution import Execution
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optimizer_memory import OptimizerNeed, by_optimizer
-from ipu_core.train.options import Execution, Training
-from ipu_core.train.step import planned_step
+from ipu_core.train.planned import planned_step
 from ipu_core.train.table import Table
+from ipu_core.train.training import Training
 from ipu_core.train.ways_out import Trace
 from lowprec import as_format
 

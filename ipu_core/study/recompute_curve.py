@@ -10,12 +10,14 @@ from ipu_core.ir.passes.checkpoint_names import checkpointed
 from ipu_core.ir.passes.checkpoints import checkpoints_of
 from ipu_core.study.plot import GREY, Picture
 from ipu_core.train.arguments import check_recompute
+from ipu_core.train.execution import Execution
 from ipu_core.train.fullest import billed
 from ipu_core.train.keywords import LoopOptions, takes
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.options import options_of
 from ipu_core.train.step import Loss
 from ipu_core.train.table import Table
+from ipu_core.train.training import Training
 from lowprec.checks import integer, listed
 from lowprec.extras import optional
 

@@ -20,9 +20,11 @@ from ipu_core.study.typed import PRECISIONS, check_name
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
+from ipu_core.train.execution import Execution
 from ipu_core.train.optim import Adam, Optimizer
-from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.options import options_of
 from ipu_core.train.parts import check_parts
+from ipu_core.train.training import Training
 from lowprec import BlockFormat, as_format
 from lowprec import float32 as FLOAT32
 

@@ -22,8 +22,10 @@ from ipu_core.study.summary import MACHINE
 from ipu_core.study.swept import Sweep
 from ipu_core.study.typed import SEARCHES
 from ipu_core.train.arguments import is_real
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import SharedOptions, takes
-from ipu_core.train.options import Execution, Training, options_of
+from ipu_core.train.options import options_of
+from ipu_core.train.training import Training
 from lowprec import Identified
 from lowprec.checks import shown
 

@@ -11,8 +11,8 @@ from ipu_core.ir.bodies import equations_of, rewritten
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.loss_scale import LossScale, Scale
 from ipu_core.train.optim.common import Rate, rate_of
+from ipu_core.train.planned import planned_step
 from ipu_core.train.state import identity_of
-from ipu_core.train.step import planned_step
 from ipu_core.train.stepper import Prepared, Stepper
 
 FARTHEST = float(np.finfo(np.float32).max)

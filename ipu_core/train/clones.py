@@ -22,11 +22,12 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.callbacks import Stateful
 from ipu_core.train.data.batches import Batches, Feed, check_enough
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import ExecutionOptions, TrainingOptions, takes
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.options import Execution, Training
 from ipu_core.train.step import Loss
 from ipu_core.train.stepper import Hold
+from ipu_core.train.training import Training
 from lowprec import Key
 from lowprec.checks import expect, expect_path, integer, listed, shown
 
@@ -47,7 +48,7 @@ class Clone:
         options: the fields of its Training, where that is not given.
 
     Raises:
-        TypeError, ValueError: no name, or no number of tiles.
+        TypeError, ValueError: no name, or no number of tiles; as of `Training`.
     """
 
     loss: Loss
@@ -75,6 +76,10 @@ class Clone:
         expect(str, name=name)
         if tiles is not None:
             integer("tiles", tiles, 1)
+        if training is None:
+            Training(**options)
+        elif options:
+            raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
         given = (loss, params, training, key, model_state, tiles, name, dict(options))
         for own, value in zip(self.__dataclass_fields__, given, strict=True):
             object.__setattr__(self, own, value)  # frozen
@@ -350,13 +355,9 @@ def _shares(models: Sequence[Clone], execution: Execution) -> list[int]:
 def _loop(model: Clone, name: str, batch: Any, execution: Execution, on_nonfinite: str) -> TrainLoop:
     """The training of a clone on its tiles, with the clone's name in what refuses it."""
     try:
-        options = dict(model.options)
-        if model.training is None:
-            # As target= says for a TrainLoop.
-            options = {"family": execution.target.family, "adder": execution.target.adder, **options}
-        training = model.training or Training(**options)
-        if model.training is not None and options:
-            raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
+        # The family and the adder as target= says them for a TrainLoop.
+        chip = execution.target
+        training = model.training or Training(**{"family": chip.family, "adder": chip.adder, **model.options})
         if training.replicas > 1:
             raise ValueError(f"replicas={training.replicas} are chips, and clones share one: a TrainLoop has them")
         if training.draws_on_tiles:

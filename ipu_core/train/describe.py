@@ -18,12 +18,14 @@ from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.regions import Loop
 from ipu_core.system.account import SystemProfile
 from ipu_core.system.words import copies
+from ipu_core.train.execution import Execution
 from ipu_core.train.loss_scale import Skipped
-from ipu_core.train.options import Execution, Training, foreign, named
-from ipu_core.train.step import read_random
+from ipu_core.train.options import foreign
+from ipu_core.train.planned import read_random
 from ipu_core.train.stepper import Stepper
 from ipu_core.train.system_profile import system_profile
 from ipu_core.train.table import Table
+from ipu_core.train.training import Training, named
 from lowprec import Accumulation, Key
 from lowprec.processor import in_default_state
 from lowprec.statistics import UpdateCount

@@ -11,8 +11,9 @@ from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.passes.streaming import of_state
-from ipu_core.train.options import Execution, Training
-from ipu_core.train.step import PlannedStep, planned_step
+from ipu_core.train.execution import Execution
+from ipu_core.train.planned import PlannedStep, planned_step
+from ipu_core.train.training import Training
 
 LEAST = 0.01  # of the fullest tile; what frees less is said
 

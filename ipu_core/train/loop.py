@@ -25,14 +25,15 @@ from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.data.batches import Batches, Run, check_enough
 from ipu_core.train.describe import Reports
+from ipu_core.train.execution import Execution
 from ipu_core.train.fullest import unsaved
 from ipu_core.train.keywords import LoopOptions, takes
-from ipu_core.train.options import Execution, Training, foreign, options_of
+from ipu_core.train.options import foreign, options_of
 from ipu_core.train.predictor import Predictor
-from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, check_identity
 from ipu_core.train.step import Loss
 from ipu_core.train.stepper import Stepper, begun, in_precision, traced
+from ipu_core.train.training import Training
 from ipu_core.train.units import writer_of
 from ipu_core.train.ways_out import advised
 from lowprec import Key, as_key
@@ -41,9 +42,8 @@ from lowprec.processor import in_default_state
 
 Resumed = tuple[int, dict[str, Any]]
 """The step of a checkpoint that was loaded, and the state of its run."""
-AS_MADE = frozenset(
-    ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
-)  # to set one would change what is said and not what is done
+AS_MADE = ("training", "execution", "target", "precision", "control", "ideal", "block", "accumulations")
+"""What is read alone: to set one would change what is said and not what is done."""
 
 
 class TrainLoop(Reports):
@@ -154,10 +154,6 @@ class TrainLoop(Reports):
         made._begin(stepper, to_torch, resumed)
         return made
 
-    @property
-    def _runner(self) -> Runner:
-        return self._stepper.runner
-
     def in_precision(self, precision: Precision | str) -> TrainLoop:
         """The same training from the state it is in, in another precision, on the direct engine, not watched.
 
@@ -177,7 +173,7 @@ class TrainLoop(Reports):
     def next_step(self, batch: Any) -> tuple[list[Any], Key]:
         """What the next step takes: one array or number per input of `block`, the state first, and its key."""
         step = self.step
-        return [*self._runner.read(), *self._stepper.inputs(batch, step)], self.key.fold_in(step)
+        return [*self._stepper.runner.read(), *self._stepper.inputs(batch, step)], self.key.fold_in(step)
 
     def __copy__(self) -> Self:
         own = self._stepper
@@ -231,8 +227,8 @@ class TrainLoop(Reports):
                 `restore` are part of checkpoints.
 
         Raises:
-            ValueError: a number of steps below 0, or above that of a list's batches; a batch that `train` refuses;
-                batches or callbacks with which the checkpoint's run cannot go on.
+            ValueError: fewer steps than 0, or more than a list's batches; a batch that `train` refuses; batches or
+                callbacks with which the checkpoint's run cannot go on.
             TypeError: batches that are none of these.
         """
         check_integer("steps", steps)
@@ -260,7 +256,7 @@ class TrainLoop(Reports):
     def for_host(self) -> list[Array] | None:
         """What a loss that has parts of its state `for_host` gave of them in the last step on every replica,
         (replicas, ...) each, in order and also where the step was skipped; None where vertices ran."""
-        return self._runner.for_host
+        return self._stepper.runner.for_host
 
     @property
     def state(self) -> State:
@@ -296,8 +292,7 @@ class TrainLoop(Reports):
     def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
         """Sets the state to arrays by name, as after `step` steps, and to the `history` of that time.
 
-        They may be of any run, or changed: names, shapes and dtypes are all that is looked at, where `resume` and
-        `load` also ask whose they are.
+        They may be of any run, or changed: names, shapes and dtypes alone are looked at, not whose they are.
 
         Raises:
             TypeError: no arrays by name; masked elements.
@@ -332,13 +327,15 @@ class TrainLoop(Reports):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: no checkpoint, or that of a loop with another key, precision, loss
-                scale, control, step or state. The learning rate may be another.
+            ValueError: no checkpoint, or that of a loop with another key, precision, loss scale, control, step or
+                state. The learning rate may be another.
         """
         self._take_up(str(path), *checkpoint.load(path))
 
     def _check(self, where: str, meta: dict[str, Any]) -> None:
         """Refuses a checkpoint of another training."""
+        if (several := meta.get("clones")) is not None:
+            raise ValueError(f"{where} is the checkpoint of clones {', '.join(several)}, which Clones.load takes up")
         planned = self._stepper.prepared.planned
         # Version 0.1.0 hashed the same step in its own spelling.
         if meta.get("traced step") == planned.older_digest:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from ipu_core.engine.memory import MemoryAccount
 from ipu_core.ir.precision.precision import Precision
+from ipu_core.train.execution import Execution
 from ipu_core.train.optim import AdamW, Sgd
-from ipu_core.train.options import Execution, Training, named
+from ipu_core.train.training import Training, named
 from ipu_core.train.ways_out import MOMENTS, REFUSED, Trace, values_needed
 from lowprec import float16 as FLOAT16
 

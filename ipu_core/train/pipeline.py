@@ -14,9 +14,9 @@ from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.passes.pipeline import PipelineStage, forward_numbers, pipeline_stages
 from ipu_core.system.schedule import Schedule
 from ipu_core.train.cuts import bytes_of, corrected, crossing, cycles_of, lightest_cut, named_cut
-from ipu_core.train.options import Execution
+from ipu_core.train.execution import Execution
+from ipu_core.train.planned import PlannedStep
 from ipu_core.train.stage_times import times
-from ipu_core.train.step import PlannedStep
 
 CUTS = 4  # that are planned at most
 

@@ -26,9 +26,11 @@ from ipu_core.ir.trace.tracing import trace
 from ipu_core.placement.orders import OrderRule
 from ipu_core.train.arguments import check_forward
 from ipu_core.train.data.batches import BatchInputs
+from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import PredictionOptions, takes
-from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
+from ipu_core.train.options import foreign, prediction_of
 from ipu_core.train.runner import Runner
+from ipu_core.train.training import Arithmetic, Training
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32

@@ -12,8 +12,8 @@ from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.train.optim import Lamb
-from ipu_core.train.options import Training
 from ipu_core.train.schedules import Schedule
+from ipu_core.train.training import Training
 from lowprec import FloatFormat, stash143
 from lowprec.checks import shown
 

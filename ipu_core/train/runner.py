@@ -21,7 +21,7 @@ from ipu_core.ir.passes.sharded import sharded as in_shards
 from ipu_core.ir.run.execute import Executable, Observer
 from ipu_core.ir.run.lockstep import executable
 from ipu_core.train.pipeline import pipeline_bill
-from ipu_core.train.step import PlannedStep
+from ipu_core.train.planned import PlannedStep
 from lowprec import Accumulation, Key
 
 

@@ -11,7 +11,7 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.spelling import respelled
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.loss_scale import Scale, Skipped
-from ipu_core.train.step import PlannedStep, read_random
+from ipu_core.train.planned import PlannedStep, read_random
 from lowprec import Key
 from lowprec.arrays import whole_array
 from lowprec.checks import entries, expect, shown

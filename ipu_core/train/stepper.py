@@ -25,12 +25,14 @@ from ipu_core.ir.precision.unused import unused
 from ipu_core.ir.pytree import PyTree, flatten, named, paths, unflatten
 from ipu_core.ir.run.execute import Observer
 from ipu_core.train.data.batches import BatchInputs
+from ipu_core.train.execution import Execution
 from ipu_core.train.loss_scale import Scale
 from ipu_core.train.optim.common import Common, Optimizer, Rate, rate_of
-from ipu_core.train.options import Execution, Training
+from ipu_core.train.planned import PlannedStep, planned_step, read_random
 from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
-from ipu_core.train.step import Loss, PlannedStep, initial_state, planned_step, read_random, step_block
+from ipu_core.train.step import Loss, initial_state, step_block
+from ipu_core.train.training import Training
 from ipu_core.train.units import loss_in_units
 from lowprec import Key
 from lowprec.processor import in_default_state

@@ -15,10 +15,10 @@ from ipu_core.ir.passes.pipeline import link_bytes
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.system.account import SystemProfile
 from ipu_core.system.schedule import Schedule
-from ipu_core.train.options import Execution
+from ipu_core.train.execution import Execution
 from ipu_core.train.pipeline import PipelineBill
+from ipu_core.train.planned import PlannedStep
 from ipu_core.train.stage_times import times
-from ipu_core.train.step import PlannedStep
 from lowprec import Collective
 
 

@@ -10,8 +10,9 @@ from ipu_core.compile.schedule.residency import check_room, residency
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train.options import Execution, Training
-from ipu_core.train.step import planned_step
+from ipu_core.train.execution import Execution
+from ipu_core.train.planned import planned_step
+from ipu_core.train.training import Training
 from lowprec import float16 as FLOAT16
 
 Trace = Callable[[Training], Block]

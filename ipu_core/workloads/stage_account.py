@@ -20,10 +20,11 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.report.beside import settings_in_words
 from ipu_core.report.operations import Names, by_layer, by_operation
 from ipu_core.report.roofs import roofline
+from ipu_core.train.execution import Execution
 from ipu_core.train.optim import Sgd
 from ipu_core.train.optimizer_memory import OptimizerNeed, by_optimizer
-from ipu_core.train.options import Execution, Training
-from ipu_core.train.step import planned_step
+from ipu_core.train.planned import planned_step
+from ipu_core.train.training import Training
 from ipu_core.workloads.counts import counted
 from ipu_core.workloads.published import Measured, Stage, Workload
 from ipu_core.workloads.steps import block_of

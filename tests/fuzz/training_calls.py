@@ -32,6 +32,19 @@ def _settings(d: Draw) -> Arguments:
     }  # fmt: skip
 
 
+def _clone(d: Draw) -> Arguments:
+    return {
+        "loss": loss, "params": parameters(), "optimizer": d.one_of((Sgd(0.1), Adam(1e-3))), "key": d.integer(0, 9),
+        "precision": d.one_of(PRECISIONS), "tiles": d.one_of((None, 2)), "name": d.one_of(("", "a")),
+    }  # fmt: skip
+
+
+def _cloned(**settings: Any) -> Any:
+    """Clones that do a step."""
+    made = ipu_core.Clones(**settings)
+    return made.run([settings["batch"]], 1), str(made)
+
+
 def train(**settings: Any) -> Any:
     """A loop that does a step."""
     return ipu_core.TrainLoop(**settings).train(settings["batch"])
@@ -185,6 +198,9 @@ def _of_loop() -> Calls:
         "TrainLoop.restore": (_on(loop, "restore"), _state_dict),
         "TrainLoop.save": (_in_a_folder(_saved), lambda d: {"path": d.one_of(("a.npz", "a", "a.safetensors"))}),
         "TrainLoop.load": (_in_a_folder(lambda path: loop().load(path)), lambda d: {"path": "nothing"}),
+        "Clone": (ipu_core.Clone, lambda d: _clone(d)),
+        "Clones": (_cloned, lambda d: {
+            "models": [ipu_core.Clone(**_clone(d))], "batch": batch_of(2), "target": FEW, "engine": "direct"}),
         "TrainLoop.words": (_on(loop, "words"), lambda d: {}),
         "TrainLoop.sums": (_on(loop, "sums"), lambda d: {}),
         "Predictor": (ipu_core.Predictor, lambda d: {

@@ -163,7 +163,7 @@ def test_messages_call_it_so_too() -> None:
     with pytest.raises(FloatingPointException, match=rf", in {re.escape(first.name)}"):
         made.train(huge)
     planned = made._stepper.prepared.planned
-    state = {str(place): leaf for place, leaf in enumerate(made._runner.read())}
+    state = {str(place): leaf for place, leaf in enumerate(made._stepper.runner.read())}
     inputs, key = made.next_step(huge)
     words = cause(planned.block, planned.accumulations, FloatingPointControl(), state, [inputs[len(state) :]], [key])
     assert words == f"it began in {first.name}"

@@ -37,9 +37,9 @@ from ipu_core.placement.matmul.account import account
 from ipu_core.placement.supersteps import beside
 from ipu_core.study.models.catalogue import load, problem
 from ipu_core.study.settings import Settings
+from ipu_core.train.execution import Execution
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
-from ipu_core.train.options import Execution
 from ipu_core.train.step import step_block
 from tests.examples import examples
 

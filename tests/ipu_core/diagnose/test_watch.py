@@ -90,7 +90,7 @@ def test_a_step_that_is_not_looked_at_costs_nothing_and_a_look_few_calls() -> No
     """What a look costs beside the step is mostly calls, which can be counted; time cannot be tested."""
     plain, rarely, always = loop(), loop(100), loop(1)
     assert calls_of_a_step(rarely) <= calls_of_a_step(plain) + 2
-    assert not plain._runner.executable._tellers
+    assert not plain._stepper.runner.executable._tellers
     values = len(record(always).values)
     looked = calls_of_a_step(always) - calls_of_a_step(plain)
     assert looked < 30 * values
@@ -374,7 +374,7 @@ def test_a_copy_goes_on_looking_by_itself(again: Any) -> None:
 def test_a_run_that_ends_within_a_step_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = loop(1)
     made.run(BATCHES, 1)
-    monkeypatch.setattr(made._runner, "feed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(made._stepper.runner, "feed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         made.run(BATCHES[1:], 1)
     monkeypatch.undo()

@@ -11,8 +11,8 @@ from ipu_core.study.compare import compare
 from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
 from ipu_core.train.data import dataset as data
+from ipu_core.train.execution import Execution
 from ipu_core.train.optim import Sgd
-from ipu_core.train.options import Execution
 
 WORDS = ["--layers", "64-12-10", "--steps", "8", "--batch", "16", "--lr", "0.02", "--engine", "direct"]
 WORDS += ["--optimizer", "lamb/clip_norm=1", "--schedule", "cosine/warmup=2", "--group", "*.bias/lr=2"]

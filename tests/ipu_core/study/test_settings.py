@@ -10,10 +10,11 @@ from ipu_core.study.command import recipe
 from ipu_core.study.models import mlp
 from ipu_core.study.settings import Settings
 from ipu_core.train.data.dataset import Dataset
+from ipu_core.train.execution import Execution
 from ipu_core.train.loss_scale import LossScale
 from ipu_core.train.optim import Group, Lamb
-from ipu_core.train.options import Execution, Training
 from ipu_core.train.schedules import Cosine
+from ipu_core.train.training import Training
 
 X, Y = np.arange(40, dtype=np.float32).reshape(10, 4), np.arange(10, dtype=np.int32) % 3
 TASK = Dataset("t", X, Y, X, Y)

@@ -77,7 +77,7 @@ def test_a_loop_goes_on_in_another_process() -> None:
 def test_what_runs_a_block_directly_is_copied_with_buffers_of_its_own() -> None:
     loop = made()
     inputs = [*loop.arrays().values(), *batch(0), np.float32(0.1)]
-    executable = loop._runner.executable
+    executable = loop._stepper.runner.executable
     wanted = executable.run(inputs, 3)
     copied = copy.deepcopy(executable)
     copied.run([array + array.dtype.type(1) for array in inputs], 3)

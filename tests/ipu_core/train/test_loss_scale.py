@@ -200,7 +200,9 @@ def test_both_engines_and_the_declared_arithmetic_agree(
     declared = evaluate_flat(direct.block, inputs, "declared", key=key, accumulations=direct.accumulations)
     first = [run.train(spoilt(0, at=1)) for run in (direct, tiles)]
     assert first == [float(declared[direct.block.carried])] * 2
-    assert [a.tobytes() for a in direct._runner.read()] == [a.tobytes() for a in declared[: direct.block.carried]]
+    assert [a.tobytes() for a in direct._stepper.runner.read()] == [
+        a.tobytes() for a in declared[: direct.block.carried]
+    ]
     for step in range(1, 5):
         assert direct.train(spoilt(step, at=1)) == tiles.train(spoilt(step, at=1))
     assert bits(direct) == bits(tiles)

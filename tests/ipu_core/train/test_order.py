@@ -82,7 +82,7 @@ def test_less_lives_on_the_tiles_and_in_the_buffers_of_whole_arrays() -> None:
     assert of_values[1] < of_values[0]
     kept = [sum(int(v.sum()) for name, v in one.always.items() if name != "vertex state") for one in memories]
     assert kept[0] == kept[1]
-    assert direct._runner.executable.bytes < plain._runner.executable.bytes
+    assert direct._stepper.runner.executable.bytes < plain._stepper.runner.executable.bytes
     assert len(in_place(ordered.block)) == len(in_place(traced.block))
 
 

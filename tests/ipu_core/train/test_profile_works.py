@@ -14,7 +14,7 @@ from ipu_core.engine.profile import Profile
 from ipu_core.ir.bodies import equations_of
 from ipu_core.report.beside import differing, settings_in_words, side_by_side, to_data
 from ipu_core.report.operations import Operation
-from ipu_core.train.options import Execution
+from ipu_core.train.execution import Execution
 from ipu_core.workloads.counts import counted
 from tests.ipu_core.browser import check_page, shown_in
 

@@ -57,7 +57,7 @@ def test_vertices_run_where_they_are_asked_for(more: dict[str, Any], monkeypatch
     made, other = loop("fp16.16/stochastic", "tiles", **more), loop("fp16.16/stochastic", "tiles")
     assert (made.run(batches, 2).tobytes() == other.run(batches, 2).tobytes()) == ("control" in more)
     assert len(fed) == 2
-    assert fed[0].read()[0].tobytes() == made._runner.read()[0].tobytes()
+    assert fed[0].read()[0].tobytes() == made._stepper.runner.read()[0].tobytes()
     assert profile(made).cycles > 0
 
 

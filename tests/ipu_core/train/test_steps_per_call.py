@@ -49,7 +49,7 @@ def test_the_bits_are_those_of_single_steps(precision: str, more: dict[str, Any]
 @pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
 def test_one_call_is_one_run_of_the_machine() -> None:
     made = loop("fp16.16/stochastic", "tiles", steps_per_call=5, random="hardware")
-    machine = made._runner._machine
+    machine = made._stepper.runner._machine
     assert isinstance(machine, Machine)
     runs: list[int] = []
     run = machine.engine.run
@@ -106,7 +106,7 @@ def test_a_call_is_accounted_as_its_steps_of_which_some_are_skipped(more: dict[s
         of_one = {**profile(made).to_json(), "call": None, "memory": told[-1].to_json()["memory"]}
         assert of_one == told[-1].to_json()
         check_call(made, told[-4:])
-        if (machine := made._runner._machine) is not None:
+        if (machine := made._stepper.runner._machine) is not None:
             ran = replace(machine.engine.profile(1), works=profile(made).works)  # an engine knows no equations
             assert facts(profile(made).call) == {**facts(ran), "runs": 4}
     made.run(batches, 2)  # one by one

@@ -163,13 +163,13 @@ def test_steps_that_end_early_leave_the_generators_as_they_were(how: str, monkey
     for each in (made, other):
         each.run(batches, 3)
     before, name = bits(made), "feed_many" if several else "feed"
-    whole = getattr(made._runner, name)
+    whole = getattr(made._stepper.runner, name)
 
     def interrupted(*given: Any) -> Any:
         whole(*given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(made._runner, name, interrupted)
+    monkeypatch.setattr(made._stepper.runner, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.run(batches, 3)
     monkeypatch.undo()
