@@ -215,6 +215,8 @@ class Executable:
         key: KeyLike,
         observer: Observer | None = None,
         among: Collection[int] | None = None,
+        *,
+        copied: bool = True,
     ) -> list[Array]:
         """The outputs for some inputs, in new arrays.
 
@@ -225,15 +227,16 @@ class Executable:
                 that of `iteration_key`.
             observer: told of equations.
             among: of which it is told, by their numbers; None: of all.
+            copied: False: outputs are the memory of this run, to be read before the next.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
         if not self._here(observer):
-            return self._teller(among if observer else ()).run(inputs, key, observer)
+            return self._teller(among if observer else ()).run(inputs, key, observer, copied=copied)
         self._fill(self._inputs, inputs)
-        results = self._advance(key, observer)
+        results = self._advance(key, observer, copied)
         return [*self.read(), *results]
 
     @in_default_state
@@ -297,11 +300,12 @@ class Executable:
         """Several runs one after another, run i with key.fold_in(first + i), as a `Machine` does them in one call."""
         return [self.feed(given, key.fold_in(first + number)) for number, given in enumerate(inputs)]
 
-    def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
+    def _advance(self, key: Key, observer: Observer | None, copied: bool = True) -> list[Array]:
         """Runs the Block and makes the new state, unless a branch chooses the old, the one that is held."""
         self._observer, self._new[...] = observer, True
         self._program(key)
-        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
+        # One may be a view of the state that is now replaced.
+        results = [array.copy() for array in self._results] if copied or self._moves else list(self._results)
         if self._new:
             for to, source in self._moves:
                 np.copyto(to, source)

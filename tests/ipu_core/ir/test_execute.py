@@ -37,6 +37,16 @@ def assert_same_bits(got, want):
         np.testing.assert_array_equal(a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}"))
 
 
+def test_outputs_that_are_not_copied_are_the_same_numbers():
+    a, b = (np.random.default_rng(n).normal(size=(6, 7)).astype(np.float32) for n in (0, 1))
+    program = Executable(trace(lambda a, b: [a, a.T, (a + b).T, nn.softmax(a), 2.0 * b], a, b))
+    for x, y in ((a, b), (b, a)):
+        own = [result.copy() for result in program.run([x, y], 0, copied=False)]
+        assert_same_bits(own, program.run([x, y], 0))
+    first = program.run([a, b], 0, copied=False)[3]
+    assert first is program.run([b, a], 0, copied=False)[3]  # the memory of the run
+
+
 def index(a, b):
     """int32 numbers that a program makes."""
     return np.where(a > b, LABELS[:, None], -1)
