@@ -118,7 +118,7 @@ def test_alpha_dropout_keeps_mean_and_deviation(channels: bool, rate: float) -> 
     x = (x - x.mean()) / x.std()
     model = from_torch(Dropping(), (x,))
     loop = TrainLoop(model, model.params, (x,), optimizer=Sgd(1.0), precision="fp32.32", engine="direct", key=2)
-    loop.train((x,))
+    loss = loop.train((x,))
     kept = -loop.params["w"].reshape(x.shape) / x.numpy()  # its gradient: a factor where it is kept, else 0
     factor, alpha = np.float32(kept.max()), 1.7580993408473766
     assert factor == pytest.approx(1 / np.sqrt((alpha**2 * rate + 1) * (1 - rate)), rel=1e-5)
@@ -126,6 +126,7 @@ def test_alpha_dropout_keeps_mean_and_deviation(channels: bool, rate: float) -> 
     assert mask.mean() == pytest.approx(1 - rate, abs=0.02)
     assert (mask.reshape(512 * 16, 8).mean(1) % 1 == 0).all() == channels
     made = np.where(mask, x.numpy() * factor + alpha * factor * rate, alpha * factor * (rate - 1))
+    assert loss == pytest.approx(float((made * x.numpy()).sum()), rel=1e-4)
     assert abs(made.mean()) < 0.05
     assert made.std() == pytest.approx(1, abs=0.05)
 
