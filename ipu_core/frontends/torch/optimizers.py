@@ -8,16 +8,16 @@ from typing import Any
 from ipu_core.frontends.torch.errors import EMULATE
 from ipu_core.frontends.torch.model import TorchModel
 from ipu_core.frontends.torch.schedules import TorchSchedule
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Sgd
-from ipu_core.train.optim.common import Rate, nothing
+from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, RmsProp, Sgd
+from ipu_core.train.optim.common import Common, Rate, nothing
 
 
-def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Sgd | Adam:
+def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Common:
     """The settings of an optimizer of torch over a captured module's parameters.
 
     Args:
         model: what `from_torch` gave.
-        optimizer: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of that module, in groups or not. A parameter
+        optimizer: a `torch.optim.SGD`, `Adam`, `AdamW`, `RMSprop` or `Adagrad` over parameters of that module, in groups or not. A parameter
             in none of them is frozen.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
             of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`): every
@@ -95,10 +95,20 @@ def _adam(kind: type[Adam]) -> Callable[..., Adam]:
     return make
 
 
-MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {
-    "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb),
+def _rmsprop(group: Mapping[str, Any], **settings: Any) -> RmsProp:
+    alpha, eps, momentum = (float(group[name]) for name in ("alpha", "eps", "momentum"))
+    return RmsProp(decay=alpha, eps=eps, momentum=momentum, centered=bool(group["centered"]), **settings)
+
+
+def _adagrad(group: Mapping[str, Any], **settings: Any) -> Adagrad:
+    return Adagrad(eps=float(group["eps"]), initial=float(group["initial_accumulator_value"]), **settings)
+
+
+MAKERS: Mapping[str, Callable[..., Common]] = {
+    "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb), "RMSprop": _rmsprop,
+    "Adagrad": _adagrad,
 }  # fmt: skip
 MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
-REFUSED = {"dampening": 0, "maximize": False}
+REFUSED = {"dampening": 0, "maximize": False, "lr_decay": 0}
 """Settings of torch with the only value that has a counterpart."""

@@ -31,6 +31,17 @@ MAKERS = {
     ),
     "Adam with amsgrad": lambda m: torch.optim.Adam(m.parameters(), 0.03, (0.9, 0.6), weight_decay=0.1, amsgrad=True),
     "AdamW with amsgrad": lambda m: torch.optim.AdamW(m.parameters(), 0.03, (0.9, 0.6), amsgrad=True),
+    "RMSprop": lambda m: torch.optim.RMSprop(m.parameters(), 1e-3),
+    "RMSprop, all of it": lambda m: torch.optim.RMSprop(
+        m.parameters(), 1e-3, alpha=0.9, eps=1e-6, weight_decay=0.1, momentum=0.8, centered=True
+    ),
+    "Adagrad": lambda m: torch.optim.Adagrad(m.parameters(), 0.05),
+    "Adagrad in groups": lambda m: torch.optim.Adagrad(
+        [{"params": m[0].parameters()}, {"params": m[2].parameters(), "lr": 0.01, "weight_decay": 0.2}],
+        0.05,
+        initial_accumulator_value=0.3,
+        eps=1e-4,
+    ),
     "Adam with decay in groups": lambda m: torch.optim.Adam(
         [{"params": m[0].parameters()}, {"params": m[2].parameters(), "weight_decay": 0.3, "lr": 2e-2}], 1e-2
     ),
@@ -67,7 +78,11 @@ def test_weights_are_those_of_torch(name: str) -> None:
             "order the groups so that the first learns, or give a scheduler",
         ),
         (lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
-        (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, LAMB, not RMSprop"),
+        (
+            lambda m: torch.optim.Adadelta(m.parameters()),
+            "knows SGD, Adam, AdamW, LAMB, RMSprop, Adagrad, not Adadelta",
+        ),
+        (lambda m: torch.optim.Adagrad(m.parameters(), lr_decay=0.1), "lr_decay=0.1 has no counterpart"),
         (lambda m: torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 0.1), "none of its parameters is trained"),
         (
             lambda m: torch.optim.Adam([{"params": m[0].parameters(), "eps": 1e-3}, {"params": m[2].parameters()}]),

@@ -102,16 +102,18 @@ def test_a_study_is_trained_as_its_words_say(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mlperf_bert_reaches_the_loss_of_float32_by_its_defaults() -> None:
-    model = problem(Settings(), data.digits())
+    model, seeds = problem(Settings(), data.digits()), 6
     made = compare(
         model.loss, model.params, lambda seed, step: model.batches(seed)(step), ["fp32.32", "mlperf-bert"],
-        optimizer=Lamb(0.01), steps=300, engine="direct",
+        optimizer=Lamb(0.01), steps=300, seeds=seeds, engine="direct",
     )  # fmt: skip
     ends: dict[str, list[float]] = {"fp32.32": [], "mlperf-bert": []}
     for result in made.results:
         ends[result["precision"]].append(float(np.mean(result["losses"][-20:])))
     full, half = ends["fp32.32"], ends["mlperf-bert"]
-    assert np.mean(half) - np.mean(full) < np.std(full, ddof=1)
+    error = np.sqrt((np.var(full, ddof=1) + np.var(half, ddof=1)) / seeds)
+    assert np.mean(half) - np.mean(full) < 2 * error
+    assert np.mean(half) < 0.05  # of 2.3 at first
 
 
 @pytest.mark.parametrize(
