@@ -17,7 +17,6 @@ from ipu_core.poptorch.stages import stages_of
 from ipu_core.poptorch.words import OutputMode, ReductionType
 from ipu_core.system.account import SystemProfile
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.optim.common import Common
 from lowprec.checks import shown
 
@@ -147,7 +146,7 @@ class TrainingModel(PoplarExecutor):
     def _versions(self) -> list[int]:
         return [x._version for x in self.model.parameters()]
 
-    def _read(self, model: TorchModel, optimizer: Any) -> Sgd | Adam:
+    def _read(self, model: TorchModel, optimizer: Any) -> Common:
         return settings_of(model, optimizer, self._rate_of)
 
     def _rate_of(self, step: int) -> float:

@@ -17,8 +17,8 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
 
     Args:
         model: what `from_torch` gave.
-        optimizer: a `torch.optim.SGD`, `Adam`, `AdamW`, `RMSprop` or `Adagrad` over parameters of that module, in groups or not. A parameter
-            in none of them is frozen.
+        optimizer: a `torch.optim.SGD`, `Adam`, `AdamW`, `RMSprop` or `Adagrad` over parameters of that module, in
+            groups or not. A parameter in none of them is frozen.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
             of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`): every
             group has the rates that it gives it.
