@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_core.frontends.torch.model import TorchModel
-from ipu_core.frontends.torch.optimizers import from_torch_optimizer
+from ipu_core.frontends.torch.optimizers import Taken, from_torch_optimizer
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.poptorch.optim import extra_of
 from ipu_core.poptorch.options import Options
 from ipu_core.poptorch.words import MeanReductionStrategy
 from ipu_core.train.optim import Adam, Lamb
-from ipu_core.train.optim.common import Common
 from lowprec import as_format
 
 SUMS = ("gradient_sum", "first_moment", "second_moment")
@@ -79,7 +78,7 @@ def scale_of(options: Options, optimizer: Any) -> float | str | None:
     return "automatic" if options.Training.automatic_loss_scaling else extra_of(optimizer).loss_scaling
 
 
-def settings_of(model: TorchModel, optimizer: Any, lr: Any) -> Common:
+def settings_of(model: TorchModel, optimizer: Any, lr: Any) -> Taken:
     """The settings of an optimizer, with what PopTorch's have beside torch's."""
     made, extra = from_torch_optimizer(model, optimizer, lr=lr), extra_of(optimizer)
     if extra.clip_norm is not None:

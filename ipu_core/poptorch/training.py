@@ -8,6 +8,7 @@ from typing import Any
 
 from ipu_core.engine.profile import Profile
 from ipu_core.frontends.torch.model import TorchModel, captured
+from ipu_core.frontends.torch.optimizers import Taken
 from ipu_core.ir.precision.retype import cast
 from ipu_core.poptorch.executor import NOT_COMPILED, PoplarExecutor, control_of, parts_of, tensors_of
 from ipu_core.poptorch.options import Options
@@ -17,7 +18,6 @@ from ipu_core.poptorch.stages import stages_of
 from ipu_core.poptorch.words import OutputMode, ReductionType
 from ipu_core.system.account import SystemProfile
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim.common import Common
 from lowprec.checks import shown
 
 
@@ -146,7 +146,7 @@ class TrainingModel(PoplarExecutor):
     def _versions(self) -> list[int]:
         return [x._version for x in self.model.parameters()]
 
-    def _read(self, model: TorchModel, optimizer: Any) -> Common:
+    def _read(self, model: TorchModel, optimizer: Any) -> Taken:
         return settings_of(model, optimizer, self._rate_of)
 
     def _rate_of(self, step: int) -> float:

@@ -9,10 +9,13 @@ from ipu_core.frontends.torch.errors import EMULATE
 from ipu_core.frontends.torch.model import TorchModel
 from ipu_core.frontends.torch.schedules import TorchSchedule
 from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, RmsProp, Sgd
-from ipu_core.train.optim.common import Common, Rate, nothing
+from ipu_core.train.optim.common import Rate, nothing
+
+Taken = Sgd | Adam | RmsProp | Adagrad
+"""What torch's optimizers become; Adam's kinds are AdamW and Lamb too."""
 
 
-def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Common:
+def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Taken:
     """The settings of an optimizer of torch over a captured module's parameters.
 
     Args:
@@ -104,7 +107,7 @@ def _adagrad(group: Mapping[str, Any], **settings: Any) -> Adagrad:
     return Adagrad(eps=float(group["eps"]), initial=float(group["initial_accumulator_value"]), **settings)
 
 
-MAKERS: Mapping[str, Callable[..., Common]] = {
+MAKERS: Mapping[str, Callable[..., Taken]] = {
     "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb), "RMSprop": _rmsprop,
     "Adagrad": _adagrad,
 }  # fmt: skip
