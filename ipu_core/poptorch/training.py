@@ -191,7 +191,7 @@ def _rate_of(optimizer: Any) -> float:
     return float(groups[0]["lr"])
 
 
-def _alike(old: Common, new: Common) -> bool:
+def _alike(old: Taken, new: Taken) -> bool:
     """Whether two settings are the same, up to the rounding of the ratios of learning rates."""
     if replace(old, groups=()) != replace(new, groups=()) or len(new.groups) != len(old.groups):
         return False
