@@ -335,7 +335,6 @@ REFUSED: dict[str, tuple[Forward, str]] = {
     "Python's random": (lambda part, x: part.linear(x) * random.random(), "Python's random" + HERE),
     "NumPy's random": (lambda part, x: part.linear(x) * float(np.random.rand()), "NumPy's random" + HERE),
     "a generator of its own": (lambda part, x: part.linear(x) * part.generator.random(), "NumPy's random" + HERE),
-    "torch's random": (lambda part, x: part.linear(x) + torch.randint(0, 2, (4,)), r"aten\.randint" + HERE),
     "torch's choices": (lambda part, x: part.linear(x)[:, torch.randperm(4)], r"aten\.randperm" + HERE),
     "a counter of Python": (stepped, r"its loss depends on part\.calls, .*emulate"),
     "data in place": (data, "cannot capture Whole"),
