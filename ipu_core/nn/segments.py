@@ -24,7 +24,7 @@ def segment_sum(x: Value, index: Value, count: int, *, accumulation: Accumulatio
 
     Args:
         x: (n, ...).
-        index: int32 (n,): the segment of each row, in [0, count); negative ones count from the end, as in NumPy.
+        index: int32 (n,): the segment of each row, in [0, count).
         count: how many segments there are.
         accumulation: another order, of float32 and narrower rows: ``Accumulation(1, accumulate="float16")`` rounds, to
             nearest, after every addition to a segment, ``Accumulation(8, accumulate="float16")`` after every eighth.

@@ -277,7 +277,7 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
     """The chip that `target=` says, and the system that it or `system=` says; a text as of `read_chips`.
 
     Raises:
-        TypeError: a system that is none.
+        TypeError: a system or a target that is none.
         ValueError: two systems, or one of other chips.
     """
     if not isinstance(system, System | None):
@@ -294,6 +294,8 @@ def chip_and_system(spec: Target | System | str | None, system: System | None) -
             raise ValueError(f"target= is the system {spec.name} and system= is {system.name}: one of them")
         return spec.target, spec
     chip = Target() if spec is None else spec
+    if not isinstance(chip, Target):
+        raise TypeError(f"target must be a Target or a System, or the name of one, not {shown(chip)}")
     if system is not None and chip == Target() and not named:
         chip = system.target
     if system is not None and system.target != chip:

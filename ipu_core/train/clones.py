@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from ipu_core.compile.clones import ClonesBill, OnTiles, clones_bill
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import NotFinite
+from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.ir.block import is_wide
 from ipu_core.ir.pytree import flatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer
-from ipu_core.train.callbacks import Stateful
+from ipu_core.train.callbacks import Checkpoint, Stateful
 from ipu_core.train.data.batches import Batches, Feed, check_enough
 from ipu_core.train.execution import Execution
 from ipu_core.train.keywords import ExecutionOptions, TrainingOptions, takes
@@ -32,7 +33,9 @@ from ipu_core.train.units import feeder_of
 from lowprec import Key
 from lowprec.checks import expect, expect_path, integer, listed, shown
 
-Called = Callable[["Clones", npt.NDArray[np.float32]], Any]
+Losses = npt.NDArray[Any]
+"""Float32, or float64 where a clone's are wider (precision="float64")."""
+Called = Callable[["Clones", Losses], Any]
 """Called with the clones and their losses of the step just done; a true result ends the run."""
 ALONE = ("system", "sharded", "stages", "steps_per_call", "overlap")
 """Fields of an Execution that are of one training on chips of its own."""
@@ -45,8 +48,8 @@ class Clone:
     Attributes:
         loss, params, training, key, model_state: as of a `TrainLoop`.
         tiles: how many it has; None: an equal part of what the others leave.
-        name: before the names of its steps in the profile; "": its number.
-        options: the fields of its Training, where that is not given.
+        name: before the names of its steps in the profile, where its dots are "_"; "": its number.
+        options: the fields of its Training, where that is not given: those of another Clone in `dataclasses.replace`.
 
     Raises:
         TypeError, ValueError: no name, or no number of tiles; as of `Training`.
@@ -72,16 +75,18 @@ class Clone:
         model_state: Any = None,
         tiles: int | None = None,
         name: str = "",
-        **options: Unpack[TrainingOptions],
+        options: Mapping[str, Any] | None = None,
+        **more: Unpack[TrainingOptions],
     ) -> None:
         expect(str, name=name)
+        options = {**(options or {}), **more}
         if tiles is not None:
             integer("tiles", tiles, 1)
         if training is None:
             Training(**options)
         elif options:
             raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
-        given = (loss, params, training, key, model_state, tiles, name, dict(options))
+        given = (loss, params, training, key, model_state, tiles, name, options)
         for own, value in zip(self.__dataclass_fields__, given, strict=True):
             object.__setattr__(self, own, value)  # frozen
 
@@ -129,7 +134,7 @@ class Clones:
         self.execution = _execution(execution, **options)
         shares = _shares(given, self.execution)
         self.names = tuple(model.name or str(number) for number, model in enumerate(given))
-        if twice := [name for name, count in Counter(self.names).items() if count > 1]:
+        if twice := [name for name, count in Counter(map(_in_steps, self.names)).items() if count > 1]:
             raise ValueError(f"two clones are called {twice[0]!r}: name= of one of them")
         self.loops = tuple(
             _loop(model, name, batch, replace(self.execution, target=replace(self.execution.target, tiles=tiles)),
@@ -139,6 +144,8 @@ class Clones:
         # What a loss draws of a batch's keys is its own: then nothing is sent once for all.
         self._leaves = 0 if any(map(feeder_of, (model.loss for model in given))) else len(flatten(batch)[0])
         self._hold = Hold()
+        wide = any(is_wide(loop.block.outputs[loop.block.carried].type.format) for loop in self.loops)
+        self._dtype = np.float64 if wide else np.float32
         self._traps = any(loop.control.traps for loop in self.loops)
         self._feed: Feed | None = None
         self._resumed: tuple[int, Any] = (0, None)
@@ -156,13 +163,14 @@ class Clones:
             raise ValueError(f"clones go in step, and these have done unlike numbers of them: {words}")
         return steps[0]
 
-    def train(self, batch: Any) -> npt.NDArray[np.float32]:
+    def train(self, batch: Any) -> Losses:
         """One update of each on one batch; gives their losses, in the order of the clones.
 
         Ctrl-C comes after the last of them.
 
         Raises:
             ValueError, TypeError: as `TrainLoop.train`.
+            FloatingPointException: of a clone that it names; no clone has done the step.
             NotFinite: a first loss that is not finite, where `on_nonfinite` is "stop": the step of all is done.
         """
         losses, words, ends = self._train(batch)
@@ -172,10 +180,11 @@ class Clones:
             warnings.warn(told, NotFinite, stacklevel=2)
         return losses
 
-    def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Called] = ()) -> npt.NDArray[np.float32]:
+    def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Called] = ()) -> Losses:
         """`steps` updates of each; gives their losses, (clones, steps done).
 
-        The first run after `load` goes on where the checkpoint's was in its batches.
+        The first run after `load` goes on where the checkpoint's was in its batches, if it was saved in a run (by a
+        callback); every other run begins with the first of its batches.
 
         Args:
             batches, steps: as of `TrainLoop.run`.
@@ -191,7 +200,7 @@ class Clones:
         feed = Feed(batches, self.step, kept if at == self.step else None, 1)
         check_enough(batches, steps)
         self._feed, self._resumed = feed, (0, None)
-        losses = list[npt.NDArray[np.float32]]()
+        losses = list[Losses]()
         with self._hold.installed():
             while len(losses) < steps and (some := feed.take(1)):
                 made, words, ends = self._train(some[0])
@@ -202,9 +211,9 @@ class Clones:
                 if ends or any(over):
                     break
         self._feed = None
-        return np.array(losses, np.float32).reshape(-1, len(self.loops)).T
+        return np.array(losses, self._dtype).reshape(-1, len(self.loops)).T
 
-    def _train(self, batch: Any) -> tuple[npt.NDArray[np.float32], list[str], bool]:
+    def _train(self, batch: Any) -> tuple[Losses, list[str], bool]:
         """The losses of a step, and what is to be said of those that are not finite; whether that ends the run."""
         step = self.step
         losses, words, end = list[float](), list[str](), False
@@ -213,11 +222,14 @@ class Clones:
         with self._hold.installed(), self._hold, self._whole(step):
             for name, loop, inputs in zip(self.names, self.loops, given, strict=True):
                 stepper, known = loop._stepper, loop.not_finite
-                losses += stepper.train([batch], [inputs])
+                try:
+                    losses += stepper.train([batch], [inputs])
+                except FloatingPointException as error:
+                    raise FloatingPointException(f"clone {name}: {error}") from None
                 told, ends = stepper.news(known)
                 words += [f"clone {name}: {told}"] if told else []
                 end = end or ends
-        return np.array(losses, np.float32), words, end
+        return np.array(losses, self._dtype), words, end
 
     @contextmanager
     def _whole(self, step: int) -> Iterator[None]:
@@ -236,7 +248,7 @@ class Clones:
         if self.execution.engine != "tiles":
             return None
         parts = [
-            OnTiles(name, loop.block, loop.accumulations, loop.control, loop.target.tiles)
+            OnTiles(_in_steps(name), loop.block, loop.accumulations, loop.control, loop.target.tiles)
             for name, loop in zip(self.names, self.loops, strict=True)
         ]
         on = self.execution
@@ -302,6 +314,11 @@ class Clones:
                 f"on its tiles; fullest tile {made.memory.peak_bytes:,} of {made.memory.available:,} bytes"
             )
         return "\n".join([head, *lines])
+
+
+def _in_steps(name: str) -> str:
+    """A clone's name before those of its steps, of which the dots part layers."""
+    return name.replace(".", "_")
 
 
 def _checked(models: Any) -> list[Clone]:
@@ -378,6 +395,8 @@ def _loop(model: Clone, name: str, batch: Any, execution: Execution, on_nonfinit
 
 
 def _function(callback: Any) -> Called:
+    if isinstance(callback, Checkpoint):
+        raise TypeError("Checkpoint is of one loop: a function (clones, losses) may call clones.save(path)")
     if isinstance(callback, Stateful):
         raise TypeError(
             f"{type(callback).__name__} is of one loop: callbacks of clones are functions (clones, losses), which may "

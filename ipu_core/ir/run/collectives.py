@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ipu_core.chip import tile
 from ipu_core.chip.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Var, per_block
+from ipu_core.ir.block import Array, Block, Equation, Var, is_wide, per_block
 from ipu_core.ir.bodies import flat, reads_of
 from ipu_core.ir.ops import COLLECTIVES
 from ipu_core.ir.own_rounding import OwnRounding
@@ -30,9 +30,10 @@ def collective_of(equation: Equation) -> Collective:
         ValueError: the equation rounds by a function of the user's, which no wire has.
     """
     given, fmt, rounding = equation.params["collective"], equation.output.type.format, equation.arithmetic.rounding
-    if isinstance(given, Collective):
-        return given
     assert isinstance(fmt, FloatFormat)
+    # The mean of losses says none of its own, and is float32's but where losses are wider.
+    if isinstance(given, Collective) and not (given == Collective() and is_wide(fmt)):
+        return given
     if isinstance(rounding, OwnRounding):
         raise ValueError(f"{equation.name}: chips do not round by a function of one's own: collective= says how")
     return Collective(wire=fmt, rounding=rounding)

@@ -159,7 +159,8 @@ class AdamW(Adam):
 class Lamb(Adam):
     """LAMB as PopART defines it: Adam's direction x times a trust ratio per tensor, w -= lr * ratio * x.
 
-    ratio = min(|w|, max_weight_norm)/|x|, and 1 if either norm is 0 or max_weight_norm is 0. Norms are float32.
+    ratio = min(|w|, max_weight_norm)/|x|, and 1 if either norm is 0 or max_weight_norm is 0. Norms are float32,
+    or float64 in precision="float64".
 
     Tensors that begin at zero, as biases do, have the ratio 1 for good: by their norm they would hardly move. Which
     these are is looked up once, in the initial parameters given to `init`, and is known while the step is traced: the

@@ -34,7 +34,7 @@ class _BySquares(Common):
 
     def _squares(self, params: Any) -> Any:
         """What is kept before the first step."""
-        own = [None if self.group(name).frozen else np.full(shape_of(p), self.initial, np.float32)
+        own = [None if self.group(name).frozen else np.full(shape_of(p), self.initial, np.float64)
                for name, p in named(params)]  # fmt: skip
         return unflatten(flatten(params)[1], own)
 

@@ -28,7 +28,10 @@ BAD = [
     (["--seeds", "0"], "must be an integer from 1 to 1,024, not '0'"),
     (["--seeds", "100000000000"], "must be an integer from 1 to 1,024, not '100000000000'"),
     (["--out", ""], "must name a folder"),
-    (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, lars, adam, adamw or lamb"),
+    (
+        ["--optimizer", "adadelta"],
+        "unknown optimizer 'adadelta': choose sgd, lars, adam, adamw, lamb, rmsprop, adagrad or lion",
+    ),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
     (["--target", "gc200/tiles=9999"], "gc200/tiles=9999: tiles must be at most 1,472, all of a gc200"),

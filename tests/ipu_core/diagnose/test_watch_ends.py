@@ -58,4 +58,4 @@ def test_changes_of_a_moment_that_is_no_sum_of_two_are_computed_again_and_counte
     made[7:] = 0.0
     (equation,) = trace(lambda x: np.maximum(x, 0.0), old).equations
     operands = [old if isinstance(atom, Var) else atom.value for atom in equation.inputs]
-    assert look._moment(equation, operands, old, made) == (3, 1)
+    assert look._moment(equation, operands, old, made, False) == (3, 1)

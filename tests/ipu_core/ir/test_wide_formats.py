@@ -214,6 +214,10 @@ def test_replicas_and_micro_batches_add_float64_in_float64() -> None:
     for loop in ends:
         loop.run([batch] * 2, 2)
         np.testing.assert_allclose(loop.params["w1"], ends[0].params["w1"], rtol=1e-13)
+    parts = [tuple(x[4 * n : 4 * n + 4] for x in batch) for n in range(4)]
+    each = [TrainLoop(loss, PARAMS, part, precision="float64", **options()).train(part) for part in parts]
+    whole = TrainLoop(loss, PARAMS, batch, precision="float64", **options(replicas=4))
+    np.testing.assert_allclose(whole.train(batch), np.mean(each), rtol=1e-14)
 
 
 def test_predictions_are_in_float64() -> None:

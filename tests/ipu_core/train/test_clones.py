@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from ipu_core import (
     Adam,
+    Checkpoint,
     Clone,
     Clones,
     Epochs,
@@ -188,7 +190,7 @@ def test_a_trap_of_one_takes_back_the_step_of_all() -> None:
     control = FloatingPointControl(oflo=True)
     made = Clones([clone(), clone(explodes, control=control)], BATCHES[0], target=CHIP)
     before = [loop.state.leaves for loop in made.loops]
-    with pytest.raises(FloatingPointException, match="step 0"):
+    with pytest.raises(FloatingPointException, match="clone 1: step 0"):
         made.train(BATCHES[0])
     assert made.step == 0
     for loop, leaves in zip(made.loops, before, strict=True):
@@ -214,6 +216,8 @@ def test_callbacks_are_functions_and_end_the_run() -> None:
     losses = made.run(BATCHES, 5, callbacks=[second])
     assert losses.shape == (2, 2)
     assert seen == [(1, losses[:, 0].tolist()), (2, losses[:, 1].tolist())]
+    with pytest.raises(TypeError, match=r"Checkpoint is of one loop: .*clones\.save"):
+        made.run(BATCHES, 1, callbacks=[Checkpoint("run.npz", every=1)])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="Evaluate is of one loop"):
         made.run(BATCHES, 1, callbacks=[Evaluate(lambda params: 1.0)])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="function"):
@@ -304,6 +308,34 @@ def test_the_orders_are_of_the_chips_family() -> None:
     assert made.loops[0].training.family == Target("gc2").family
     (alone,) = loops([{}], target="gc2")
     np.testing.assert_array_equal(made.run(BATCHES, 2), [alone.run(BATCHES, 2)])
+
+
+def test_losses_are_as_wide_as_those_of_loops() -> None:
+    each = [{"precision": "float64"}, {"precision": "fp32.32"}]
+    made = Clones([clone(**options) for options in each], BATCHES[0], target=CHIP, engine="direct")
+    losses = made.run(BATCHES, 3)
+    assert losses.dtype == np.float64
+    np.testing.assert_array_equal(losses, [loop.run(BATCHES, 3) for loop in loops(each, engine="direct")])
+
+
+def test_another_clone_like_one() -> None:
+    one = clone(name="a", key=3, optimizer=Adam(0.1))
+    other = replace(one, name="b", optimizer=Sgd(0.1), tiles=4)
+    assert (other.name, other.key, other.tiles) == ("b", 3, 4)
+    assert other.options == {"optimizer": Sgd(0.1), "precision": "fp16.16/stochastic"}
+    assert one.options["optimizer"] == Adam(0.1)
+
+
+def test_dots_of_names_part_no_layers() -> None:
+    rates = [0.4, 0.2]
+    made = Clones([clone(name=f"rate {rate:g}", optimizer=Sgd(rate)) for rate in rates], BATCHES[0], target=CHIP)
+    assert made.names == ("rate 0.4", "rate 0.2")
+    profile = made.profile
+    assert profile is not None
+    found = {work.layer.split(".")[0] for work in profile.works.values()}
+    assert found == {"rate 0_4", "rate 0_2"}
+    with pytest.raises(ValueError, match="called 'a_b'"):
+        Clones([clone(name="a.b"), clone(name="a_b")], BATCHES[0])
 
 
 def test_an_error_names_its_clone() -> None:

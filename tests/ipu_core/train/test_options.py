@@ -213,6 +213,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no precision": (lambda: options_of(optimizer=Sgd(0.1)), TypeError, "precision is missing"),
     "an unknown option": (
         lambda: options_of(**SAID, micro_batch=2), TypeError, "no option 'micro_batch'; there are precision, .*engine"),
+    "a target of another kind": (
+        lambda: options_of(**SAID, target=["bow"]), TypeError, r"target must be a Target or a System, .*not \['bow'\]"),  # type: ignore[arg-type]
     "an unknown field": (lambda: Execution(micro_batches=2), TypeError, "there are engine, target"),  # type: ignore[call-arg]
     "a field beside its value": (
         lambda: options_of(Training(**SAID), micro_batches=2), TypeError,
