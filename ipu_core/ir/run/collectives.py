@@ -31,8 +31,9 @@ def collective_of(equation: Equation) -> Collective:
     """
     given, fmt, rounding = equation.params["collective"], equation.output.type.format, equation.arithmetic.rounding
     assert isinstance(fmt, FloatFormat)
-    # The mean of losses says none of its own, and is float32's but where losses are wider.
-    if isinstance(given, Collective) and not (given == Collective() and is_wide(fmt)):
+    if equation.family == "loss" and is_wide(fmt):  # the mean of losses, in float32 where they are no wider
+        return Collective(wire=fmt)
+    if isinstance(given, Collective):
         return given
     if isinstance(rounding, OwnRounding):
         raise ValueError(f"{equation.name}: chips do not round by a function of one's own: collective= says how")
