@@ -19,6 +19,7 @@ from ipu_core.report.operations import Names, Operation, by_layer, by_operation
 from ipu_core.report.page import key, page, table
 from ipu_core.report.roof_chart import roof_part, share_words
 from ipu_core.report.roofs import roofline, roofs_of_steps
+from lowprec.checks import expect
 
 _LIGHT: Final = {"compute": "#3a7d44", "exchange": "#e0a030", "sync": "#b03a48", "idle": "#e8e8e8", "memory": "#4a6fa5"}
 _DARK: Final = {"compute": "#5aa866", "exchange": "#d9a441", "sync": "#c8505f", "idle": "#2c2f34", "memory": "#7d9fd1"}
@@ -45,7 +46,11 @@ def to_html(
         settings: of what was profiled, in words by name.
         samples: of one run, for the bytes of a sample; None: nobody said.
         data: what the page carries; None: what `to_data` gives of the others.
+
+    Raises:
+        TypeError: no Profile, such as that of a direct engine, which has none.
     """
+    expect(Profile, profile=profile)
     carried = to_data(profile, names, settings=settings, samples=samples) if data is None else data
     text = json.dumps(carried).replace("<", "\\u003c")
     parts = [

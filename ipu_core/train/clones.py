@@ -280,7 +280,7 @@ class Clones:
         checkpoint.save(path, arrays, meta)
 
     def load(self, path: str | Path) -> None:
-        """Takes up a checkpoint of clones like these: what follows has the bits of a run that never ended.
+        """Takes up a checkpoint of clones like these, as `TrainLoop.load`.
 
         Raises:
             FileNotFoundError: there is no such file.

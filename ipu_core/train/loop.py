@@ -323,7 +323,8 @@ class TrainLoop(Reports):
         return state.arrays(), meta
 
     def load(self, path: str | Path) -> None:
-        """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
+        """Takes up a checkpoint of a loop like this one, which goes on with the bits of one that never ended; a run
+        in which it was saved, by a callback, goes on in its batches too, any other begins with the first of them.
 
         Raises:
             FileNotFoundError: there is no such file.
