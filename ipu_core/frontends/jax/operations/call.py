@@ -49,7 +49,7 @@ def kind_of(dtype: Any) -> str:
 
 
 def as_value(constant: Any) -> Value:
-    """A constant of JAX as an operand: truth values and floats in float32, integers in int32, without axes a number.
+    """A constant of JAX as an operand: truth values and floats in float32 (float64 stays), integers in int32, without axes a number.
 
     Raises:
         TypeError: keys and other elements that are no numbers.
@@ -59,5 +59,7 @@ def as_value(constant: Any) -> Value:
     kind = kind_of(constant.dtype)
     if kind == "key":
         raise TypeError(f"elements of {constant.dtype}")
-    array = np.asarray(constant).astype(np.int32 if kind == "int" else np.float32)
+    array = np.asarray(constant)
+    if array.dtype != np.float64:
+        array = array.astype(np.int32 if kind == "int" else np.float32)
     return array if array.ndim else array.item()
