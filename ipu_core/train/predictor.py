@@ -69,8 +69,8 @@ class Predictor:
 
     Raises:
         TypeError: a function that is none, lists where arrays are meant, or what tracing refuses.
-        ValueError: an unknown engine or precision, a rule for nothing in the model, one finer than float32 for a function that
-            was captured in float32, or what tracing refuses.
+        ValueError: an unknown engine or precision, a rule for nothing in the model, a precision finer than float32
+            for what was captured in float32, or what tracing refuses.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
     Warns:

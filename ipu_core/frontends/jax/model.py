@@ -167,9 +167,9 @@ class JaxModel:
         if not re.search(r"\bb?f(16|32)\[", str(self.jaxpr)):
             return ""
         return (
-            f"{self.__name__} was captured in float32, its numbers such as 0.1 too, and a finer precision has not those "
-            "of the function: write the loss with NumPy and nn, or capture it under jax_enable_x64 with parameters and "
-            "a batch in float64"
+            f"{self.__name__} was captured in float32, its numbers such as 0.1 too, and a finer precision has not "
+            "those of the function: write the loss with NumPy and nn, or capture it under jax_enable_x64 with parameters "
+            "and a batch in float64"
         )
 
     def description(self) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def test_float64_is_no_baseline_of_what_was_captured_in_float32() -> None:
     params, batch = {"w": np.asarray(normal(4, 3), np.float64)}, np.asarray(normal(2, 4), np.float64)
     model = from_jax(tenths, params, batch)
     options = {"optimizer": Sgd(0.1), "engine": "direct"}
-    refused = pytest.raises(ValueError, match="tenths was captured in float32, its numbers such as 0.1 too")
+    refused = pytest.raises(ValueError, match=r"tenths was captured in float32, its numbers such as 0\.1 too")
     with refused:
         TrainLoop(model, params, batch, precision="float64", **options)
     with refused:

@@ -49,7 +49,9 @@ def kind_of(dtype: Any) -> str:
 
 
 def as_value(constant: Any) -> Value:
-    """A constant of JAX as an operand: truth values and floats in float32 (float64 stays), integers in int32, without axes a number.
+    """A constant of JAX as an operand: truth values and floats in float32, integers in int32, without axes a number.
+
+    Those of float64, which a function captured under jax_enable_x64 has, stay.
 
     Raises:
         TypeError: keys and other elements that are no numbers.
