@@ -168,8 +168,8 @@ class JaxModel:
             return ""
         return (
             f"{self.__name__} was captured in float32, its numbers such as 0.1 too, and a finer precision has not "
-            "those of the function: write the loss with NumPy and nn, or capture it under jax_enable_x64 with parameters "
-            "and a batch in float64"
+            "those of the function: write the loss with NumPy and nn, or capture it under jax_enable_x64 with "
+            "parameters and a batch in float64"
         )
 
     def description(self) -> dict[str, Any]:

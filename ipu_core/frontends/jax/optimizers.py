@@ -52,12 +52,16 @@ def from_optax(optimizer: Any, params: Any) -> Optimizer:
     Raises:
         ImportError: optax is not installed.
         TypeError: no gradient transformation.
-        ValueError: a part that has no counterpart here, by its name, or other numbers than optax's.
+        ValueError: no parameters, a part that has no counterpart here, by its name, or other numbers than optax's.
     """
     optional("optax", extra="jax")
     if not callable(getattr(optimizer, "init", None)) or not callable(getattr(optimizer, "update", None)):
         raise TypeError(f"from_optax takes an optimizer of optax, such as optax.adam(1e-3), not {shown(optimizer)}")
     arrays = _arrays(params)
+    if not flatten(arrays)[0]:
+        raise ValueError(
+            f"from_optax: params are those that it is for, arrays such as model.params, not {shown(params)}"
+        )
     made = _Reader(list(_parts(optimizer)), arrays).read()
     _compare(optimizer, made, arrays)
     return made

@@ -249,3 +249,24 @@ def test_float64_is_no_baseline_of_what_was_captured_in_float32() -> None:
     assert TrainLoop(model, params, batch, precision="float64", **options).train(batch) == pytest.approx(
         wanted, rel=1e-14
     )
+
+
+def test_a_loss_of_jax_that_was_not_captured_is_told_from_jax() -> None:
+    params, batch = {"w": normal(4, 3)}, normal(2, 4)
+    options = {"optimizer": Sgd(0.1), "precision": "fp32.32", "engine": "direct"}
+    relu = lambda params, batch: jax.nn.relu(params["w"]).sum()  # noqa: E731
+    for loss in (tenths, relu, jax.jit(tenths)):
+        with pytest.raises(
+            TypeError, match=r"a function of JAX was given a traced value.*from_jax\(loss, params, batch\)"
+        ):
+            TrainLoop(loss, params, batch, **options)
+    with pytest.raises(TypeError, match="from_jax captures those of JAX"):
+        TrainLoop(lambda params, batch: (jnp.asarray(batch) @ params["w"]).sum(), params, batch, **options)
+    with pytest.raises(TypeError, match="from_jax"):
+        Predictor(tenths, params, batch, precision="fp32.32")
+
+
+def test_nothing_to_train_is_refused() -> None:
+    model = from_jax(lambda params, batch: jnp.sum(batch), {}, normal(2, 4))
+    with pytest.raises(ValueError, match="params: there are none, so nothing is trained"):
+        TrainLoop(model, {}, normal(2, 4), optimizer=Sgd(0.1), precision="fp32.32")

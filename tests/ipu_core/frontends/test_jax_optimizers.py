@@ -136,6 +136,12 @@ def test_what_is_no_optimizer_is_refused() -> None:
         TrainLoop(from_jax(loss, PARAMS, PARAMS), PARAMS, PARAMS, optimizer=optax.adam(1e-3), precision="fp32.32")
 
 
+@pytest.mark.parametrize("params", [None, {}])
+def test_an_optimizer_is_for_parameters(params: Any) -> None:
+    with pytest.raises(ValueError, match="from_optax: params are those that it is for, arrays such as"):
+        from_optax(optax.adam(1e-3), params)
+
+
 def test_a_schedule_tells_itself_from_others() -> None:
     words = [from_optax(optax.sgd(optax.linear_schedule(0.1, end, 9)), PARAMS).lr.description() for end in (0.0, 0.01)]
     assert words[0] != words[1]
