@@ -77,7 +77,8 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
     feeder = None
     if places:
         rest = [_array(leaf) for place, leaf in enumerate(leaves) if place not in places]
-        feeder = Feeder(jax, tree, shapes, places, _drawn(jax, closed, flatten(kept)[0], rest, places))
+        typed = tuple(kind_of(leaves[place].dtype) == "key" for place in places)
+        feeder = Feeder(jax, tree, shapes, places, typed, _drawn(jax, closed, flatten(kept)[0], rest, places))
     model = JaxModel(loss, closed, kept[0], None if state is None else kept[1], shapes, feeder)
     # what has no counterpart is refused here, not in the first step
     trace(model, *kept, map_leaves(_array, batch if feeder is None else feeder(batch)))
@@ -185,15 +186,19 @@ class JaxModel:
             ValueError: a batch of other shapes than the example.
         """
         kept = flatten((params, *rest[:-1]))[0]
-        given, draws, places = rest[-1], Settled(), tuple[int, ...]()
+        given, fed, places = rest[-1], (), tuple[int, ...]()
         if self.feeder is not None:
             if not isinstance(given, Mapping) or set(given) != {"batch", "draws"}:
                 raise TypeError(f"{self.__name__} reads keys of its batch: give it model.feeder(batch)")
-            given, draws, places = given["batch"], self.feeder.settled(given["draws"]), self.feeder.places
+            given, fed, places = given["batch"], given["draws"], self.feeder.places
         leaves = flatten(given)[0]
         shapes = tuple(tuple(shape_of(x)) for x in leaves)
         if shapes != (own := tuple(shape for place, shape in enumerate(self.shapes) if place not in places)):
-            raise ValueError(f"{self.__name__} was captured for arrays of {own}, not {shapes}")
+            raise ValueError(
+                f"{self.__name__} was captured for arrays of {own}, not {shapes}: capture it with as many rows as it "
+                "reads at once, of a batch that micro_batches or replicas cut those of one part"
+            )
+        draws = Settled() if self.feeder is None else self.feeder.settled(fed)
         operands = with_keys(self.jaxpr, [*kept, *leaves], len(kept), places)
         results = _results(optional("jax", extra="jax"), self.jaxpr, operands, draws)
         return results[0] if self.state is None else (results[0], unflatten(flatten(self.state)[1], results[1:]))
