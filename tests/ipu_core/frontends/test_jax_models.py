@@ -229,7 +229,7 @@ def tenths(params: Any, batch: Any) -> Any:
 def test_float64_is_no_baseline_of_what_was_captured_in_float32() -> None:
     params, batch = {"w": np.asarray(normal(4, 3), np.float64)}, np.asarray(normal(2, 4), np.float64)
     model = from_jax(tenths, params, batch)
-    options = {"optimizer": Sgd(0.1), "engine": "direct"}
+    options: Any = {"optimizer": Sgd(0.1), "engine": "direct"}
     refused = pytest.raises(ValueError, match=r"tenths was captured in float32, its numbers such as 0\.1 too")
     with refused:
         TrainLoop(model, params, batch, precision="float64", **options)
@@ -253,7 +253,7 @@ def test_float64_is_no_baseline_of_what_was_captured_in_float32() -> None:
 
 def test_a_loss_of_jax_that_was_not_captured_is_told_from_jax() -> None:
     params, batch = {"w": normal(4, 3)}, normal(2, 4)
-    options = {"optimizer": Sgd(0.1), "precision": "fp32.32", "engine": "direct"}
+    options: Any = {"optimizer": Sgd(0.1), "precision": "fp32.32", "engine": "direct"}
     relu = lambda params, batch: jax.nn.relu(params["w"]).sum()  # noqa: E731
     for loss in (tenths, relu, jax.jit(tenths)):
         with pytest.raises(
