@@ -17,7 +17,7 @@ from ipu_core.chip.target import CHIPS, Target
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.block import check_stash as check_format
 from ipu_core.ir.precision.retype import cast
-from ipu_core.ir.pytree import named
+from ipu_core.ir.pytree import flatten, named
 from ipu_core.ir.spelling import respelled
 from ipu_core.ir.trace.eager import as_array, format_of
 from ipu_core.ir.trace.values import Traced
@@ -79,7 +79,11 @@ def check_engine(engine: Any) -> None:
 
 
 def check_params(params: Any) -> None:
-    """Refuses parameters that are no arrays of floats, by their name and with what to write."""
+    """Refuses parameters that are no arrays of floats, by their name and with what to write, and none at all."""
+    if not flatten(params)[0]:
+        raise ValueError(
+            "params: there are none, so nothing is trained; a Predictor runs a function without parameters"
+        )
     for name, leaf in named(params):
         _check_no_list("params", name, leaf)
         if hasattr(leaf, "dtype") and (given := np.dtype(as_array(leaf).dtype)).kind in "iu":

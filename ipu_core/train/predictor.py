@@ -31,7 +31,7 @@ from ipu_core.train.keywords import PredictionOptions, takes
 from ipu_core.train.options import foreign, prediction_of
 from ipu_core.train.runner import Runner
 from ipu_core.train.training import Arithmetic, Training
-from ipu_core.train.units import in_units
+from ipu_core.train.units import check_finer, in_units, narrow_of
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -69,7 +69,8 @@ class Predictor:
 
     Raises:
         TypeError: a function that is none, lists where arrays are meant, or what tracing refuses.
-        ValueError: an unknown engine or precision, a rule for nothing in the model, or what tracing refuses.
+        ValueError: an unknown engine or precision, a rule for nothing in the model, a precision finer than float32
+            for what was captured in float32, or what tracing refuses.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
     Warns:
@@ -116,6 +117,7 @@ class Predictor:
         if whole:
             check_names(self.precision.rules, ideal, names)
         typed = self.precision.apply(replace(ideal, carried=0), whole=False)  # what is carried are no amaxes
+        check_finer(narrow_of(function), typed)
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._batch_inputs = BatchInputs(self.block, batch, numbers=0)
         # By the Training's rule, not the chip's, and the widths of the typed step: as training adds, so do predictions.

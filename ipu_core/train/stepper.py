@@ -33,7 +33,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.state import State, Steps, identity_of
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.training import Training
-from ipu_core.train.units import feeder_of, loss_in_units
+from ipu_core.train.units import check_finer, feeder_of, loss_in_units, narrow_of
 from lowprec import Key
 from lowprec.processor import in_default_state
 
@@ -105,6 +105,7 @@ class Prepared:
         rate: The learning rate, or several (`rates_of`).
         on_nonfinite: What is done about a loss that is infinite or NaN, one of `finite.CHOICES`.
         unused: Words of the precision that change nothing in the step.
+        narrow: What the loss says against results finer than float32 (`narrow_of`).
         bill: The tiles' account, once it is made; None: it is not yet, or there is none.
     """
 
@@ -114,6 +115,7 @@ class Prepared:
     rate: Rates
     on_nonfinite: str
     unused: tuple[str, ...] = ()
+    narrow: str = ""
     bill: Bill | None = None
 
 
@@ -301,12 +303,13 @@ def begun(
 
     optimizer, first_traced = _optimizer_of(training), ideal(precision)
     planned = planned_step(first_traced, training, execution)
+    check_finer(narrow := narrow_of(loss), planned.block)
     first = precision.cast_state(planned.block, initial_state(params, optimizer, model_state))
     batch_inputs = BatchInputs(planned.block, batch, numbers=1 if scale is None else 2, feeder=feeder_of(loss))
     # A schedule that gives no rate is refused before the first step.
     rate_of(rates := rates_of(optimizer), 0)
     idle = unused(precision, lambda own: first_traced if _traced_alike(own, precision) else ideal(own))
-    prepared = Prepared(planned, flatten(first)[1], batch_inputs, rates, check_choice(on_nonfinite), idle)
+    prepared = Prepared(planned, flatten(first)[1], batch_inputs, rates, check_choice(on_nonfinite), idle, narrow)
     return prepared, State(Steps(key, scale=scale), dict(named(first)), identity_of(planned, key))
 
 
@@ -349,6 +352,7 @@ def in_precision(prepared: Prepared, state: State, precision: Precision) -> tupl
     if precision != was or drew:
         # As traced: a search for an order would take its time in every trial of `blame`.
         planned = planned_step(planned.ideal, training, replace(execution, reorder=False))
+        check_finer(prepared.narrow, planned.block)
     planned = replace(planned, training=training, execution=execution)
     nested = fitting(planned.block, unflatten(prepared.tree, list(state.leaves.values())))
     nested = precision.cast_state(planned.block, nested)

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import flat
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import named
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.train.optim.common import Group
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
 
 FACTOR = 2.0  # by which the deviation of a weight may miss 1
 FEW = 32  # elements, of which the deviation says nothing
@@ -103,3 +107,20 @@ def feeder_of(loss: Callable[..., Any]) -> Callable[[Any], Any] | None:
     """What makes the arrays that a step is fed of a batch, where a loss takes batches with more than arrays."""
     own = loss.function if isinstance(loss, UnitScaled) else loss
     return getattr(own, "feeder", None)
+
+
+def narrow_of(loss: Callable[..., Any]) -> str:
+    """What a loss says against results finer than float32, as one captured in float32 does; "": nothing."""
+    own = loss.function if isinstance(loss, UnitScaled) else loss
+    return str(getattr(own, "captured_narrow", ""))
+
+
+def check_finer(narrow: str, typed: Block) -> None:
+    """Refuses results finer than float32 of a loss whose numbers are rounded to it.
+
+    Raises:
+        ValueError: there are some; what the loss says (`narrow_of`).
+    """
+    made = (var.type.format for each in flat(typed.equations) if each.role == "forward" for var in each.outputs)
+    if narrow and any(isinstance(fmt, FloatFormat) and fmt.mantissa_bits > FLOAT32.mantissa_bits for fmt in made):
+        raise ValueError(narrow)

@@ -126,6 +126,7 @@ class Feeder:
         tree: how a batch is nested.
         shapes: of its leaves, when the function was captured; a training may cut a batch into several such parts.
         places: which leaves are keys.
+        typed: which of these are of `jax.random.key`; the others are of `PRNGKey`.
         found: what is drawn from them.
     """
 
@@ -133,6 +134,7 @@ class Feeder:
     tree: PyTree
     shapes: tuple[tuple[int, ...], ...]
     places: tuple[int, ...]
+    typed: tuple[bool, ...]
     found: tuple[Drawn, ...] = field(repr=False)
 
     @cached_property
@@ -201,10 +203,17 @@ class Feeder:
         shape, name = self.shapes[place], paths(self.tree)[place] or "0"
         if not holds_keys(key):
             raise ValueError(f"{name} of the batch was captured as a key of jax.random, and is {type(key).__name__}")
+        if (typed := kind_of(key.dtype) == "key") != self.typed[self.places.index(place)]:
+            kinds = ("PRNGKey", "key") if typed else ("key", "PRNGKey")
+            cure = "key_data" if typed else "wrap_key_data"
+            raise ValueError(
+                f"{name} of the batch was captured as a jax.random.{kinds[0]} and is a jax.random.{kinds[1]}: "
+                f"jax.random.{cure} makes that of it"
+            )
         if tuple(key.shape) == shape:
             if parts == 1:
                 return [key]
-            if len(shape) == (0 if kind_of(key.dtype) == "key" else 1):
+            if len(shape) == (0 if typed else 1):
                 return [self.jax.random.fold_in(key, part) for part in range(parts)]
         elif self.rows and tuple(key.shape) == (parts * self.rows, *shape[1:]) and shape[:1] == (self.rows,):
             return [key[part * shape[0] : (part + 1) * shape[0]] for part in range(parts)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -70,11 +72,13 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
     leaves, tree = flatten(batch)
     places = tuple(place for place, leaf in enumerate(leaves) if holds_keys(leaf))
     shapes = tuple(tuple(np.shape(x)) for x in leaves)
-    kept = [map_leaves(_floats, value) for name, value in parts.items() if name != "batch"]
+    width = np.float64 if jax.config.jax_enable_x64 else np.float32
+    kept = [map_leaves(partial(np.asarray, dtype=width), value) for name, value in parts.items() if name != "batch"]
     feeder = None
     if places:
         rest = [_array(leaf) for place, leaf in enumerate(leaves) if place not in places]
-        feeder = Feeder(jax, tree, shapes, places, _drawn(jax, closed, flatten(kept)[0], rest, places))
+        typed = tuple(kind_of(leaves[place].dtype) == "key" for place in places)
+        feeder = Feeder(jax, tree, shapes, places, typed, _drawn(jax, closed, flatten(kept)[0], rest, places))
     model = JaxModel(loss, closed, kept[0], None if state is None else kept[1], shapes, feeder)
     # what has no counterpart is refused here, not in the first step
     trace(model, *kept, map_leaves(_array, batch if feeder is None else feeder(batch)))
@@ -105,7 +109,9 @@ def _results(jax: Any, closed: Any, operands: Sequence[Any], draws: Settled) -> 
     builder = builder_of([x for x in operands if not isinstance(x, Drawn)])
     if builder is None:
         raise TypeError("a captured function is traced: use trace(model, ...) and execute, or TrainLoop")
-    made = JaxprInterpreter(jax, builder, draws=draws).run(closed, operands)
+    wide = any(str(aval.dtype) == "float64" for aval in closed.in_avals)
+    with jax.enable_x64(wide or jax.config.jax_enable_x64):  # as it was captured: constants stay whole
+        made = JaxprInterpreter(jax, builder, draws=draws).run(closed, operands)
     return [as_value(draws.value(x, builder) if isinstance(x, Drawn) else x) for x in made]
 
 
@@ -138,7 +144,7 @@ class JaxModel:
     Attributes:
         loss: what was captured.
         jaxpr: its closed jaxpr.
-        params: the parameters when it was captured, in float32, nested as they were.
+        params: the parameters when it was captured, in float32 (float64 under jax_enable_x64), nested as they were.
         state: what a step changes, likewise; None: there is none.
         shapes: of the arrays of a batch.
         feeder: makes what a step is fed of a batch that holds keys, which a `TrainLoop` calls; None: there are none.
@@ -156,6 +162,17 @@ class JaxModel:
         """The function's."""
         return str(getattr(self.loss, "__name__", type(self.loss).__name__))
 
+    @cached_property
+    def captured_narrow(self) -> str:
+        """What is to be said of it in float64; "": it was captured in float64 whole."""
+        if not re.search(r"\bb?f(16|32)\[", str(self.jaxpr)):
+            return ""
+        return (
+            f"{self.__name__} was captured in float32, its numbers such as 0.1 too, and a finer precision has not "
+            "those of the function: write the loss with NumPy and nn, or capture it under jax_enable_x64 with "
+            "parameters and a batch in float64"
+        )
+
     def description(self) -> dict[str, Any]:
         """What tells it from others in a study: the name, the jaxpr and its constants."""
         constants = [np.asarray(x) for x in self.jaxpr.consts if kind_of(x.dtype) != "key"]
@@ -169,15 +186,19 @@ class JaxModel:
             ValueError: a batch of other shapes than the example.
         """
         kept = flatten((params, *rest[:-1]))[0]
-        given, draws, places = rest[-1], Settled(), tuple[int, ...]()
+        given, fed, places = rest[-1], (), tuple[int, ...]()
         if self.feeder is not None:
             if not isinstance(given, Mapping) or set(given) != {"batch", "draws"}:
                 raise TypeError(f"{self.__name__} reads keys of its batch: give it model.feeder(batch)")
-            given, draws, places = given["batch"], self.feeder.settled(given["draws"]), self.feeder.places
+            given, fed, places = given["batch"], given["draws"], self.feeder.places
         leaves = flatten(given)[0]
         shapes = tuple(tuple(shape_of(x)) for x in leaves)
         if shapes != (own := tuple(shape for place, shape in enumerate(self.shapes) if place not in places)):
-            raise ValueError(f"{self.__name__} was captured for arrays of {own}, not {shapes}")
+            raise ValueError(
+                f"{self.__name__} was captured for arrays of {own}, not {shapes}: capture it with as many rows as it "
+                "reads at once, of a batch that micro_batches or replicas cut those of one part"
+            )
+        draws = Settled() if self.feeder is None else self.feeder.settled(fed)
         operands = with_keys(self.jaxpr, [*kept, *leaves], len(kept), places)
         results = _results(optional("jax", extra="jax"), self.jaxpr, operands, draws)
         return results[0] if self.state is None else (results[0], unflatten(flatten(self.state)[1], results[1:]))
@@ -221,10 +242,6 @@ def _check_held(name: str, tree: PyTree) -> None:
                 "static field of its class where it stays as it is"
             )
         _check_held(own, child)
-
-
-def _floats(x: Any) -> Any:
-    return np.asarray(x, np.float32)
 
 
 def _array(x: Any) -> Any:

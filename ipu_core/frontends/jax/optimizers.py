@@ -18,7 +18,7 @@ from lowprec.checks import shown
 from lowprec.extras import optional
 
 KNOWN = (
-    "sgd, adam, adamw, lamb, lion, rmsprop and adagrad, with clip, clip_by_global_norm, add_decayed_weights "
+    "sgd, adam, amsgrad, adamw, lamb, lion, rmsprop and adagrad, with clip, clip_by_global_norm, add_decayed_weights "
     "(masked too), scale, scale_by_schedule and chain around them"
 )
 INSTEAD: Mapping[str, str] = {
@@ -27,7 +27,6 @@ INSTEAD: Mapping[str, str] = {
     "inject_hyperparams": "give the optimizer itself, its learning rate a schedule",
     "partition": "groups=(Group('*.bias', lr=2.0),) of an optimizer here has rates by name",
     "masked": "it may stand around add_decayed_weights alone; Group('embedding.*', frozen=True) freezes by name",
-    "scale_by_amsgrad": "Adam has no amsgrad",
 }
 """What there is in place of a part that has no counterpart."""
 STEPS = 12
@@ -38,7 +37,7 @@ cancels, and steps of Adam differ by up to 3e-5 of themselves."""
 
 
 def from_optax(optimizer: Any, params: Any) -> Optimizer:
-    """The settings of an optimizer of optax: sgd, adam(w), lamb, lion, rmsprop or adagrad, scheduled and clipped.
+    """The settings of an optimizer of optax: sgd, adam(w), amsgrad, lamb, lion, rmsprop, adagrad, with schedules.
 
     What it is made of is read from its parts, and what comes of that is compared with optax's own numbers in 12 steps
     of small arrays nested as the parameters; nothing is guessed. Learning rates are optax's own, step by step.
@@ -53,12 +52,16 @@ def from_optax(optimizer: Any, params: Any) -> Optimizer:
     Raises:
         ImportError: optax is not installed.
         TypeError: no gradient transformation.
-        ValueError: a part that has no counterpart here, by its name, or other numbers than optax's.
+        ValueError: no parameters, a part that has no counterpart here, by its name, or other numbers than optax's.
     """
     optional("optax", extra="jax")
     if not callable(getattr(optimizer, "init", None)) or not callable(getattr(optimizer, "update", None)):
         raise TypeError(f"from_optax takes an optimizer of optax, such as optax.adam(1e-3), not {shown(optimizer)}")
     arrays = _arrays(params)
+    if not flatten(arrays)[0]:
+        raise ValueError(
+            f"from_optax: params are those that it is for, arrays such as model.params, not {shown(params)}"
+        )
     made = _Reader(list(_parts(optimizer)), arrays).read()
     _compare(optimizer, made, arrays)
     return made
@@ -161,10 +164,12 @@ class _Reader:
             kind, own = Lamb, {**own, "ratio_one": nothing}
         if behind and kind in (Sgd, RmsProp, Adagrad) and direction is not None:
             raise self._none("add_decayed_weights", f"{kind.__name__} adds its decay to the gradient: put it first")
-        if before and kind in (Adam, Lamb, Lion):
+        if before and kind in (Lamb, Lion):
             raise self._none(
                 "add_decayed_weights", f"{kind.__name__}'s decay is decoupled: put it behind the direction"
             )
+        if before and kind is Adam:
+            own = {**own, "decoupled": False}
         rate = self._rate()
         if kind is RmsProp and (part := self._take("trace")):
             if callable(rate):
@@ -173,7 +178,7 @@ class _Reader:
         if self._left:
             raise self._none(self._left[0])
         if self._decay:
-            kind = AdamW if kind is Adam else kind
+            kind = AdamW if kind is Adam and not before else kind
             settings |= {"weight_decay": self._decay, "exclude": self._exclude}
         made: Optimizer = kind(lr=rate, **own, **settings)
         return made
@@ -245,6 +250,17 @@ def _adam(part: _Part) -> Made:
     return Adam, {name: float(part.settings[name]) for name in ("b1", "b2", "eps")}
 
 
+def _amsgrad(part: _Part) -> Made:
+    if part.settings["bias_correction_mu"] or part.settings["bias_correction_nu"]:
+        raise ValueError(
+            "from_optax: scale_by_amsgrad has no counterpart (its largest second moment is of corrected ones, that of "
+            "Adam(amsgrad=True), as torch's, of those before their correction); with bias_correction_mu=False and "
+            "bias_correction_nu=False it is read"
+        )
+    kind, own = _adam(part)
+    return kind, {**own, "amsgrad": True, "bias_correction": False}
+
+
 def _momentum(part: _Part) -> Made:
     _refuse(part, accumulator_dtype=None)
     decay = float(part.settings["decay"])
@@ -270,8 +286,8 @@ def _adagrad(part: _Part) -> Made:
 
 
 DIRECTIONS: Mapping[str, Callable[[_Part], Made]] = {
-    "trace": _momentum, "scale_by_adam": _adam, "scale_by_lion": _lion, "scale_by_rms": _rms,
-    "scale_by_stddev": _rms, "scale_by_rss": _adagrad,
+    "trace": _momentum, "scale_by_adam": _adam, "scale_by_amsgrad": _amsgrad, "scale_by_lion": _lion,
+    "scale_by_rms": _rms, "scale_by_stddev": _rms, "scale_by_rss": _adagrad,
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ class TracedArray(Traced):
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
             f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced. In place of "
-            "lowprec.round and astype there are nn.round, nn.quantize and nn.convert"
+            "lowprec.round and astype there are nn.round, nn.quantize and nn.convert; from_jax captures those of JAX"
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

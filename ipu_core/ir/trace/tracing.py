@@ -52,6 +52,10 @@ def example_type(example: Any) -> Type:
     return Type(np.shape(example), FLOAT32 if fmt == FLOAT64 else fmt)
 
 
+OF_JAX = ("not a valid JAX type", "as a JAX value")
+"""Words of JAX about an operand that it does not know."""
+
+
 @in_default_state
 def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     """The Block of a plain Python function.
@@ -62,7 +66,7 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
         carry: the first argument is a state and f gives (new state, ...): see `Block.carried`.
 
     Raises:
-        TypeError: no function; an argument or result that is no array; with carry, a result that is no tuple.
+        TypeError: no function, or one of JAX; an argument or result that is no array; with carry, one that is no tuple.
         ValueError: shapes that do not fit, with the operation and the shapes; with carry, a new state that is
             not nested as the old one, or whose shapes differ.
     """
@@ -76,7 +80,15 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     for (leaves, tree), name in zip(flat, names, strict=True):
         inputs += [Var(path, example_type(x)) for x, path in zip(leaves, paths(tree, name), strict=True)]
     values = iter([TracedArray(builder, var) for var in inputs])
-    result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
+    try:
+        result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
+    except TypeError as error:
+        if not any(words in str(error) for words in OF_JAX):
+            raise
+        raise TypeError(
+            "a function of JAX was given a traced value, which it does not take: "
+            "ipu_core.from_jax(loss, params, batch) captures a loss that is written with jax.numpy"
+        ) from error
     results, tree = flatten(result)
     outputs = tuple(_output(builder, value) for value in results)
     given = tuple(builder.wholes.get(var, var) for var in inputs)

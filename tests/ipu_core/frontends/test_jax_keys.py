@@ -178,3 +178,25 @@ def test_a_key_that_meets_a_value_of_the_step_is_refused() -> None:
 
     with pytest.raises(NotCovered, match=r"a key meets what the step computes: .*test_jax_keys\.py"):
         from_jax(loss, PARAMS, (X, np.int32(1), jax.random.key(0)))
+
+
+@pytest.mark.parametrize("cut", [{"micro_batches": 2}, {"replicas": 2}])
+def test_a_function_captured_for_the_whole_batch_is_not_cut(cut: Any) -> None:
+    batch = {"x": X, "y": Y, "key": jax.random.key(0)}
+    model = from_jax(dropout, PARAMS, batch)
+    why = r"captured for arrays of \(\(8, 4\), \(8, 3\)\), not \(\(4, 4\), \(4, 3\)\): .* those of one part"
+    with pytest.raises(ValueError, match=why):
+        TrainLoop(model, PARAMS, batch, optimizer=Sgd(0.1), precision="fp32.32", engine="direct", **cut)
+
+
+@pytest.mark.parametrize("make", [jax.random.key, jax.random.PRNGKey])
+def test_a_key_of_the_other_kind_is_told(make: Any) -> None:
+    made, other = make(0), jax.random.PRNGKey(0) if make is jax.random.key else jax.random.key(0)
+    model = from_jax(dropout, PARAMS, {"x": X, "y": Y, "key": made})
+    why = f"key of the batch was captured as a jax.random.{make.__name__} and is a jax.random"
+    with pytest.raises(ValueError, match=why) as error:
+        model.feeder({"x": X, "y": Y, "key": other})
+    cure = getattr(jax.random, str(error.value).split()[-5].removeprefix("jax.random."))
+    fed = [model.feeder({"x": X, "y": Y, "key": key})["draws"] for key in (made, cure(other))]
+    for a, b in zip(*fed, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, Sgd, TrainLoop, from_jax
+from ipu_core import Adam, Predictor, Sgd, TrainLoop, from_jax
 from tests.ipu_core.frontends.jax_peer import check_step, compiled, jax
 
 jnp, lax = jax.numpy, jax.lax
@@ -220,3 +220,53 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ImportError, match=r"jax is needed here: .*\[jax\]"):
         from_jax(lambda p, b: p, (), ())
+
+
+def tenths(params: Any, batch: Any) -> Any:
+    return jnp.mean((jnp.tanh(batch @ params["w"]) * 0.1 + jnp.linspace(0.0, 1.0, 3)) ** 2)
+
+
+def test_float64_is_no_baseline_of_what_was_captured_in_float32() -> None:
+    params, batch = {"w": np.asarray(normal(4, 3), np.float64)}, np.asarray(normal(2, 4), np.float64)
+    model = from_jax(tenths, params, batch)
+    options: Any = {"optimizer": Sgd(0.1), "engine": "direct"}
+    refused = pytest.raises(ValueError, match=r"tenths was captured in float32, its numbers such as 0\.1 too")
+    with refused:
+        TrainLoop(model, params, batch, precision="float64", **options)
+    with refused:
+        TrainLoop(model, params, batch, precision="fp32.32", **options).in_precision("float64")
+    with refused:
+        Predictor(model, params, batch, precision="float64")
+    # finer weights alone, or a wider range, are no finer results
+    for precision in ("fp32.32/weights=float64", "fp32.32/output=e9m5"):
+        TrainLoop(model, params, batch, precision=precision, **options)
+    with jax.enable_x64(True):
+        mixed = from_jax(tenths, params, batch.astype(np.float32))
+        model, wanted = from_jax(tenths, params, batch), float(tenths(params, jnp.asarray(batch)))
+    with refused:
+        TrainLoop(mixed, params, batch, precision="float64", **options)
+    assert model.params["w"].dtype == np.float64
+    assert TrainLoop(model, params, batch, precision="float64", **options).train(batch) == pytest.approx(
+        wanted, rel=1e-14
+    )
+
+
+def test_a_loss_of_jax_that_was_not_captured_is_told_from_jax() -> None:
+    params, batch = {"w": normal(4, 3)}, normal(2, 4)
+    options: Any = {"optimizer": Sgd(0.1), "precision": "fp32.32", "engine": "direct"}
+    relu = lambda params, batch: jax.nn.relu(params["w"]).sum()  # noqa: E731
+    for loss in (tenths, relu, jax.jit(tenths)):
+        with pytest.raises(
+            TypeError, match=r"a function of JAX was given a traced value.*from_jax\(loss, params, batch\)"
+        ):
+            TrainLoop(loss, params, batch, **options)
+    with pytest.raises(TypeError, match="from_jax captures those of JAX"):
+        TrainLoop(lambda params, batch: (jnp.asarray(batch) @ params["w"]).sum(), params, batch, **options)
+    with pytest.raises(TypeError, match="from_jax"):
+        Predictor(tenths, params, batch, precision="fp32.32")
+
+
+def test_nothing_to_train_is_refused() -> None:
+    model = from_jax(lambda params, batch: jnp.sum(batch), {}, normal(2, 4))
+    with pytest.raises(ValueError, match="params: there are none, so nothing is trained"):
+        TrainLoop(model, {}, normal(2, 4), optimizer=Sgd(0.1), precision="fp32.32")

@@ -42,6 +42,9 @@ MADE: dict[str, tuple[Any, type]] = {
     "momentum": (optax.sgd(0.1, 0.9), Sgd), "nesterov": (optax.sgd(SCHEDULE, 0.9, nesterov=True), Sgd),
     "decayed": (optax.chain(decayed(matrices), optax.sgd(0.1, 0.9)), Sgd),
     "adam": (optax.adam(1e-2, b1=0.8, b2=0.95, eps=1e-6), Adam), "adamw": (optax.adamw(SCHEDULE), AdamW),
+    "amsgrad": (optax.amsgrad(1e-2, bias_correction_mu=False, bias_correction_nu=False), Adam),
+    "coupled": (optax.chain(optax.clip(0.3), decayed(matrices), optax.adam(1e-3)), Adam),
+    "coupled whole": (optax.chain(decayed(), optax.adam(1e-2)), Adam),
     "masked": (optax.adamw(1e-2, weight_decay=0.1, mask=matrices), AdamW),
     "by branch": (optax.adamw(1e-2, weight_decay=0.1, mask={"in": False, "out": True}), AdamW),
     "lamb": (optax.lamb(SCHEDULE, weight_decay=0.01), Lamb), "lion": (optax.lion(1e-3, weight_decay=0.1), Lion),
@@ -85,10 +88,11 @@ def test_twenty_steps_are_those_of_optax(name: str) -> None:
         (optax.nadam(1e-3), "scale_by_adam with nesterov=True has no counterpart, only False"),
         (optax.adam(1e-3, eps_root=1e-8), "scale_by_adam with eps_root=1e-08"),
         (optax.adam(1e-3, mu_dtype="bfloat16"), "scale_by_adam with mu_dtype="),
-        (optax.amsgrad(1e-3), r"scale_by_amsgrad has no counterpart .Adam has no amsgrad"),
+        (optax.amsgrad(1e-3), r"scale_by_amsgrad has no counterpart .its largest second moment is of corrected ones"),
+        (optax.amsgrad(1e-3, bias_correction_nu=False), "with bias_correction_mu=False and bias_correction_nu=False"),
         (optax.novograd(1e-3), "scale_by_novograd"),
         (optax.scale_by_adam(), "no learning rate behind the direction; there are sgd"),
-        (optax.chain(decayed(), optax.adam(1e-3)), "Adam's decay is decoupled: put it behind"),
+        (optax.chain(decayed(), optax.lion(1e-3, weight_decay=0.0)), "Lion's decay is decoupled: put it behind"),
         (
             optax.chain(optax.trace(0.9), decayed(), optax.scale(-0.1)),
             "Sgd adds its decay to the gradient: put it first",
@@ -130,6 +134,12 @@ def test_what_is_no_optimizer_is_refused() -> None:
         from_optax(3, PARAMS)
     with pytest.raises(TypeError, match=r"from_optax\(optimizer, params\) makes one"):
         TrainLoop(from_jax(loss, PARAMS, PARAMS), PARAMS, PARAMS, optimizer=optax.adam(1e-3), precision="fp32.32")
+
+
+@pytest.mark.parametrize("params", [None, {}])
+def test_an_optimizer_is_for_parameters(params: Any) -> None:
+    with pytest.raises(ValueError, match="from_optax: params are those that it is for, arrays such as"):
+        from_optax(optax.adam(1e-3), params)
 
 
 def test_a_schedule_tells_itself_from_others() -> None:

@@ -51,6 +51,8 @@ def kind_of(dtype: Any) -> str:
 def as_value(constant: Any) -> Value:
     """A constant of JAX as an operand: truth values and floats in float32, integers in int32, without axes a number.
 
+    Those of float64, which a function captured under jax_enable_x64 has, stay.
+
     Raises:
         TypeError: keys and other elements that are no numbers.
     """
@@ -59,5 +61,7 @@ def as_value(constant: Any) -> Value:
     kind = kind_of(constant.dtype)
     if kind == "key":
         raise TypeError(f"elements of {constant.dtype}")
-    array = np.asarray(constant).astype(np.int32 if kind == "int" else np.float32)
+    array = np.asarray(constant)
+    if array.dtype != np.float64:
+        array = array.astype(np.int32 if kind == "int" else np.float32)
     return array if array.ndim else array.item()
