@@ -70,8 +70,8 @@ class TrainLoop(Reports):
     Raises:
         ValueError: an unknown engine or precision, one under unit scaling for weights of other deviations, hardware
             random bits on an engine or in a precision that has none (see `check_hardware_random`), a batch that cannot
-            be cut into so many parts, a name to stream that nothing has, or what tracing refuses.
-            A precision with results finer than float32 of a loss that `from_jax` captured in float32.
+            be cut into so many parts, a name to stream that nothing has, what tracing refuses, or results finer than
+            float32 of a loss that `from_jax` captured in it.
         TypeError: an argument of another kind, an unknown one, or one beside the value that it is a field of.
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles"). Of tile memory it is
             said what streaming, recomputation, more micro-batches and narrow moments would free.

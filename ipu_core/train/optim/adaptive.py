@@ -34,7 +34,7 @@ class _BySquares(Common):
 
     def _squares(self, params: Any) -> Any:
         """What is kept before the first step."""
-        own = [None if self.group(name).frozen else np.full(shape_of(p), self.initial, np.float64)
+        own = [None if self.group(name).frozen else np.full(shape_of(p), self.initial, np.float32)
                for name, p in named(params)]  # fmt: skip
         return unflatten(flatten(params)[1], own)
 
@@ -60,7 +60,7 @@ class RmsProp(_BySquares):
         weight_decay: added to the gradient, times the weight.
         exclude: (name, shape) -> whether the parameter has no decay.
         eps_in_root: the root is sqrt(v + eps), as optax's is by default.
-        initial: what v begins with.
+        initial: what v begins with, a number of float32.
         decay: of v, in [0, 1).
         momentum: mu in [0, 1).
         nesterov: look ahead along the momentum.
