@@ -297,7 +297,7 @@ class TrainLoop(Reports):
 
         Raises:
             TypeError: no arrays by name; masked elements.
-            ValueError: the arrays are not those of this loop's state, there is no such step, or another history.
+            ValueError: not the arrays of this loop's state, no such step, or another history.
         """
         self._resume(self.state.restored(arrays, step, history))
 
@@ -324,8 +324,9 @@ class TrainLoop(Reports):
         return state.arrays(), meta
 
     def load(self, path: str | Path) -> None:
-        """Takes up a checkpoint of a loop like this one, which goes on with the bits of one that never ended; a run
-        in which it was saved, by a callback, goes on in its batches too, any other begins with the first of them.
+        """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
+
+        Of one that a callback saved the next run goes on in its batches too; any other begins with the first of them.
 
         Raises:
             FileNotFoundError: there is no such file.
