@@ -102,7 +102,8 @@ if TYPE_CHECKING:
     from ipu_core.study.sweep import sweep
     from ipu_core.study.swept import Sweep
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
-    from ipu_core.train.clones import Clone, Clones
+    from ipu_core.train.clone import Clone
+    from ipu_core.train.clones import Clones
     from ipu_core.train.data.batches import Epochs, Samples
     from ipu_core.train.execution import Execution
     from ipu_core.train.loop import TrainLoop
@@ -297,7 +298,8 @@ _find = lazy_names(
         "train": "",
         "train.data.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
-        "train.clones": "Clone Clones",
+        "train.clone": "Clone",
+        "train.clones": "Clones",
         "train.loop": "TrainLoop",
         "train.optim": "Adagrad Adam AdamW Group Lamb Lars Lion Optimizer RmsProp Sgd",
         "train.units": "mup_groups",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +23,13 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.callbacks import Checkpoint, Stateful
+from ipu_core.train.clone import Clone, in_steps, loop_of, shares
 from ipu_core.train.data.batches import Batches, Feed, check_enough
 from ipu_core.train.execution import Execution
-from ipu_core.train.keywords import ExecutionOptions, TrainingOptions, takes
-from ipu_core.train.loop import TrainLoop
-from ipu_core.train.step import Loss
+from ipu_core.train.keywords import ExecutionOptions, takes
 from ipu_core.train.stepper import Hold
-from ipu_core.train.training import Training
 from ipu_core.train.units import feeder_of
-from lowprec import Key
-from lowprec.checks import expect, expect_path, integer, listed, shown
+from lowprec.checks import expect, expect_path, listed, shown
 
 Losses = npt.NDArray[Any]
 """Float32, or float64 where a clone's are wider (precision="float64")."""
@@ -39,56 +37,8 @@ Called = Callable[["Clones", Losses], Any]
 """Called with the clones and their losses of the step just done; a true result ends the run."""
 ALONE = ("system", "sharded", "stages", "steps_per_call", "overlap")
 """Fields of an Execution that are of one training on chips of its own."""
-
-
-@dataclass(frozen=True, init=False)
-class Clone:
-    """One of several trainings on a chip: ``Clone(loss, params, optimizer=Sgd(0.1), precision="fp16.16/stochastic")``.
-
-    Attributes:
-        loss, params, training, key, model_state: as of a `TrainLoop`.
-        tiles: how many it has; None: an equal part of what the others leave.
-        name: before the names of its steps in the profile, where its dots are "_"; "": its number.
-        options: the fields of its Training, where that is not given: those of another Clone in `dataclasses.replace`.
-
-    Raises:
-        TypeError, ValueError: no name, or no number of tiles; as of `Training`.
-    """
-
-    loss: Loss
-    params: Any
-    training: Training | None = None
-    key: Key | int = 0
-    model_state: Any = None
-    tiles: int | None = None
-    name: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @takes(TrainingOptions, Training)
-    def __init__(
-        self,
-        loss: Loss,
-        params: Any,
-        *,
-        training: Training | None = None,
-        key: Key | int = 0,
-        model_state: Any = None,
-        tiles: int | None = None,
-        name: str = "",
-        options: Mapping[str, Any] | None = None,
-        **more: Unpack[TrainingOptions],
-    ) -> None:
-        expect(str, name=name)
-        options = {**(options or {}), **more}
-        if tiles is not None:
-            integer("tiles", tiles, 1)
-        if training is None:
-            Training(**options)
-        elif options:
-            raise TypeError(f"{next(iter(options))} is a field of training, which is given too")
-        given = (loss, params, training, key, model_state, tiles, name, options)
-        for own, value in zip(self.__dataclass_fields__, given, strict=True):
-            object.__setattr__(self, own, value)  # frozen
+AS_MADE = ("loops", "names", "execution")
+"""What is read alone."""
 
 
 class Clones:
@@ -132,14 +82,14 @@ class Clones:
     ) -> None:
         given = _checked(models)
         self.execution = _execution(execution, **options)
-        shares = _shares(given, self.execution)
+        each = shares(given, self.execution)
         self.names = tuple(model.name or str(number) for number, model in enumerate(given))
-        if twice := [name for name, count in Counter(map(_in_steps, self.names)).items() if count > 1]:
+        if twice := [name for name, count in Counter(map(in_steps, self.names)).items() if count > 1]:
             raise ValueError(f"two clones are called {twice[0]!r}: name= of one of them")
         self.loops = tuple(
-            _loop(model, name, batch, replace(self.execution, target=replace(self.execution.target, tiles=tiles)),
+            loop_of(model, name, batch, replace(self.execution, target=replace(self.execution.target, tiles=tiles)),
                   on_nonfinite)
-            for model, name, tiles in zip(given, self.names, shares, strict=True)
+            for model, name, tiles in zip(given, self.names, each, strict=True)
         )  # fmt: skip
         # What a loss draws of a batch's keys is its own: then nothing is sent once for all.
         self._leaves = 0 if any(map(feeder_of, (model.loss for model in given))) else len(flatten(batch)[0])
@@ -149,6 +99,18 @@ class Clones:
         self._traps = any(loop.control.traps for loop in self.loops)
         self._feed: Feed | None = None
         self._resumed: tuple[int, Any] = (0, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in AS_MADE and name in vars(self):
+            raise AttributeError(f"{name} of clones is what they were made with: make others")
+        super().__setattr__(name, value)
+
+    def __copy__(self) -> Self:
+        made = type(self).__new__(type(self))
+        # Loops of their own: the clones and their copy would else train each other's.
+        own = {"loops": tuple(map(copy.copy, self.loops)), "_hold": Hold(), "_feed": None}
+        vars(made).update({**vars(self), **own})
+        return made
 
     @property
     def step(self) -> int:
@@ -248,7 +210,7 @@ class Clones:
         if self.execution.engine != "tiles":
             return None
         parts = [
-            OnTiles(_in_steps(name), loop.block, loop.accumulations, loop.control, loop.target.tiles)
+            OnTiles(in_steps(name), loop.block, loop.accumulations, loop.control, loop.target.tiles)
             for name, loop in zip(self.names, self.loops, strict=True)
         ]
         on = self.execution
@@ -316,11 +278,6 @@ class Clones:
         return "\n".join([head, *lines])
 
 
-def _in_steps(name: str) -> str:
-    """A clone's name before those of its steps, of which the dots part layers."""
-    return name.replace(".", "_")
-
-
 def _checked(models: Any) -> list[Clone]:
     if isinstance(models, Clone):
         raise TypeError("models is a list of Clones: of one, which is a TrainLoop, give [clone]")
@@ -350,48 +307,6 @@ def _execution(execution: Execution | None, **options: Unpack[ExecutionOptions])
                 "TrainLoop has it"
             )
     return made
-
-
-def _shares(models: Sequence[Clone], execution: Execution) -> list[int]:
-    """Tiles of each, whole pairs of neighbours where the chip has such.
-
-    Raises:
-        ValueError: the chip has too few.
-    """
-    target, pair = execution.target, execution.target.tiles_per_supertile
-    for model in models:
-        if model.tiles is not None and model.tiles % pair:
-            raise ValueError(f"tiles={model.tiles}: neighbours on {target.name} share a port, so give whole pairs")
-    taken, free = sum(model.tiles or 0 for model in models), sum(model.tiles is None for model in models)
-    each = (target.tiles - taken) // free // pair * pair if free else 0
-    if taken > target.tiles or (free and each < pair):
-        raise ValueError(
-            f"{len(models)} clones do not share {target.tiles} tiles of {target.name}: {taken} are given to some, and "
-            f"{free} more need {pair} at least each"
-        )
-    return [each if model.tiles is None else model.tiles for model in models]
-
-
-def _loop(model: Clone, name: str, batch: Any, execution: Execution, on_nonfinite: str) -> TrainLoop:
-    """The training of a clone on its tiles, with the clone's name in what refuses it."""
-    try:
-        # The family and the adder as target= says them for a TrainLoop.
-        chip = execution.target
-        training = model.training or Training(**{"family": chip.family, "adder": chip.adder, **model.options})
-        if training.replicas > 1:
-            raise ValueError(f"replicas={training.replicas} are chips, and clones share one: a TrainLoop has them")
-        if training.draws_on_tiles:
-            raise ValueError(
-                "random='hardware' draws on the tiles where a clone lies, and no clone would have the bits of a run of "
-                "its own: random='philox'"
-            )
-        return TrainLoop(
-            model.loss, model.params, batch, training=training, execution=execution, key=model.key,
-            model_state=model.model_state, on_nonfinite=on_nonfinite,
-        )  # fmt: skip
-    except Exception as error:
-        error.add_note(f"this is of clone {name}")
-        raise
 
 
 def _function(callback: Any) -> Called:

@@ -200,6 +200,7 @@ class Stepper:
         if self.watching is not None:
             self.watching.rewind(state.steps.step)
 
+    @in_default_state
     def inputs(self, batch: Any, step: int) -> list[Any]:
         """The inputs of a step besides the state: batch, learning rate and loss scale."""
         prepared, scale = self.prepared, self.steps.scale

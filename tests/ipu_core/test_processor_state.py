@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from ipu_core import Adam, Codelet, Engine, Execute, Graph, Input, Lamb, Output, Predictor, TrainLoop, nn
+from ipu_core import Adam, Clone, Clones, Codelet, Engine, Execute, Graph, Input, Lamb, Output, Predictor, TrainLoop, nn
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.evaluate import evaluate
 from ipu_core.ir.run.execute import execute
@@ -49,6 +49,16 @@ def trained(engine: str, precision: str) -> Callable[[], Any]:
     return run
 
 
+WIDE = X[0].astype(np.float64) * 1.1, Y[0]
+"""A batch that is rounded to float32 when it comes."""
+
+
+def cloned() -> Any:
+    models = [Clone(loss, PARAMS, optimizer=Adam(0.01), precision=precision) for precision in PRECISIONS[:2]]
+    made = Clones(models, WIDE, engine="direct")
+    return made.run([WIDE] * 3, 3), [loop.params for loop in made.loops]
+
+
 def ran() -> Any:
     graph = Graph("gc200")
     x, y = (graph.add_variable("float32", (16,), name) for name in "xy")
@@ -81,6 +91,11 @@ CALLS: dict[str, Callable[[], Any]] = {
         for p in ("fp32.32", "fp16.16/stochastic", "mlperf-bert")
     },
     "direct, fp8": trained("direct", "fp8"),
+    "direct, float64": trained("direct", "float64"),
+    "clones": cloned,
+    "what a step takes": lambda: TrainLoop(
+        loss, PARAMS, WIDE, optimizer=Adam(lambda step: 0.01 / (3 + step)), precision="fp32.32", engine="direct"
+    ).next_step(WIDE)[0],
 }
 
 

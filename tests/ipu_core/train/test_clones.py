@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -324,6 +326,19 @@ def test_another_clone_like_one() -> None:
     assert (other.name, other.key, other.tiles) == ("b", 3, 4)
     assert other.options == {"optimizer": Sgd(0.1), "precision": "fp16.16/stochastic"}
     assert one.options["optimizer"] == Adam(0.1)
+
+
+def test_copies_train_on_their_own() -> None:
+    made = Clones([clone(), clone(optimizer=Adam(0.01))], BATCHES[0], target=CHIP, engine="direct")
+    made.run(BATCHES, 1)
+    copies = copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))
+    losses = [each.train(BATCHES[1]) for each in copies]
+    assert made.step == 1
+    losses.append(made.train(BATCHES[1]))
+    for own in losses:
+        np.testing.assert_array_equal(own, losses[0])
+    with pytest.raises(AttributeError, match="execution of clones"):
+        made.execution = Execution()
 
 
 def test_dots_of_names_part_no_layers() -> None:
