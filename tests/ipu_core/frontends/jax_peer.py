@@ -14,6 +14,15 @@ from ipu_core.ir.pytree import flatten
 jax = pytest.importorskip("jax")
 
 
+def normal(*shape: int, seed: int = 0, scale: float = 0.3) -> Any:
+    return (scale * np.random.default_rng([seed, *shape]).normal(size=shape)).astype(np.float32)
+
+
+def labelled(*shape: int, classes: int = 5) -> list[Any]:
+    r = np.random.default_rng(3)
+    return [(normal(*shape, seed=i, scale=1), r.integers(0, classes, shape[:1]).astype(np.int32)) for i in range(3)]
+
+
 def compiled(f: Callable[..., Any]) -> Callable[..., Any]:
     """As one program, which is quick to compile: one for every operation takes four times as long."""
     made: Callable[..., Any] = jax.jit(f, compiler_options={"xla_backend_optimization_level": 0})

@@ -9,20 +9,11 @@ import pytest
 
 from ipu_core import TrainLoop, from_jax, from_optax
 from ipu_core.ir.pytree import flatten
-from tests.ipu_core.frontends.jax_peer import compiled, jax
+from tests.ipu_core.frontends.jax_peer import compiled, jax, labelled, normal
 
 optax = pytest.importorskip("optax")
 jnp, lax = jax.numpy, jax.lax
 Made = tuple[Any, Any, list[Any]]
-
-
-def normal(*shape: int, seed: int = 0, scale: float = 0.3) -> Any:
-    return (scale * np.random.default_rng([seed, *shape]).normal(size=shape)).astype(np.float32)
-
-
-def labelled(*shape: int, classes: int = 5) -> list[Any]:
-    r = np.random.default_rng(3)
-    return [(normal(*shape, seed=i, scale=1), r.integers(0, classes, shape[:1]).astype(np.int32)) for i in range(3)]
 
 
 def nll(logits: Any, labels: Any) -> Any:

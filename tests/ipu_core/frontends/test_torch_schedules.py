@@ -69,6 +69,25 @@ def test_a_schedule_goes_on_from_where_the_scheduler_is_and_leaves_it_there() ->
     assert pickle.loads(pickle.dumps(schedule))(4) == schedule(4)
 
 
+def check_beside_torch(
+    module: Any, batch: Any, optimizer: Any, scheduler: Any, steps: int, engine: str = "direct"
+) -> None:
+    """Weights are torch's after so many steps of both."""
+    loss = torch.nn.functional.cross_entropy
+    model = from_torch(module, batch, loss)
+    settings = from_torch_optimizer(model, optimizer, lr=scheduler)
+    loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine=engine)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(module(batch[0]), batch[1]).backward()
+        optimizer.step()
+        scheduler.step()
+        loop.train(batch)
+    found = model.state_dict(loop.params)
+    for parameter, tensor in module.named_parameters():
+        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 def test_weights_are_those_of_torch(kind: str) -> None:
     module, batch = module_and_batch()
@@ -77,19 +96,7 @@ def test_weights_are_those_of_torch(kind: str) -> None:
     scheduler = kinds.SequentialLR(
         optimizer, [kinds.LambdaLR(optimizer, lambda step: step / 3), kinds.CosineAnnealingLR(optimizer, 8)], [3]
     )
-    loss = torch.nn.functional.cross_entropy
-    model = from_torch(module, batch, loss)
-    settings = from_torch_optimizer(model, optimizer, lr=scheduler)
-    loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine="direct")
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss(module(batch[0]), batch[1]).backward()
-        optimizer.step()
-        scheduler.step()
-        loop.train(batch)
-    found = model.state_dict(loop.params)
-    for parameter, tensor in module.named_parameters():
-        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-4, atol=1e-6)
+    check_beside_torch(module, batch, optimizer, scheduler, 10)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +128,7 @@ def test_rates_of_groups_that_move_apart_are_those_of_torch(name: str, engine: s
     groups = [{"params": [module[0].weight], "lr": 0.03}, {"params": [module[0].bias, module[2].weight], "lr": 0.01}]
     optimizer = torch.optim.AdamW(groups)
     scheduler = APART[name](optimizer)
-    loss = torch.nn.functional.cross_entropy
-    model = from_torch(module, batch, loss)
-    settings = from_torch_optimizer(model, optimizer, lr=scheduler)
-    loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine=engine)
-    for _ in range(20 if engine == "direct" else 3):
-        optimizer.zero_grad()
-        loss(module(batch[0]), batch[1]).backward()
-        optimizer.step()
-        scheduler.step()
-        loop.train(batch)
-    found = model.state_dict(loop.params)
-    for parameter, tensor in module.named_parameters():
-        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
+    check_beside_torch(module, batch, optimizer, scheduler, 20 if engine == "direct" else 3, engine)
 
 
 def test_studies_know_schedules_apart() -> None:
