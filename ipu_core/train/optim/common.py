@@ -71,7 +71,7 @@ def check(name: str, value: float, low: float, high: float) -> None:
         TypeError: no number.
         ValueError: out of range.
     """
-    if not isinstance(value, (int, float, np.number)):
+    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {value!r}")
     # So written NaN is refused too.
     if not low <= value < high:

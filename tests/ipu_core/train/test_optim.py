@@ -277,6 +277,8 @@ def test_a_rate_must_be_a_number():
         Adam(packing="2")
     with pytest.raises(TypeError, match="Sgd: lr must be a number"):
         Sgd("0.1")
+    with pytest.raises(TypeError, match="Sgd: lr must be a number, not True"):
+        Sgd(True)
 
 
 def test_every_parameter_has_one_update_equation():
