@@ -99,7 +99,8 @@ def add_traced(
     _check_formats(block, graph.target)
     chip = _chip(graph, where, {tensor.variable for tensor in given})
     block = scheduled(block, chip)
-    lowered = lower(block, plan(block, chip, accumulations), share=True)
+    # Results of a call are arguments of others, whose plans know nothing of this one.
+    lowered = lower(block, plan(block, chip, accumulations, apart=False), share=True)
     number = next(graph.operations) if operation is None else integer("operation", operation, 0, ITERATIONS - 1)
     # All that refuses is above: from here on the graph changes.
     _map_as_planned(lowered, given, where)

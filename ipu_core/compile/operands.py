@@ -1,15 +1,17 @@
 """Equations as a plan takes them: operands and how they lie, sizes of sums."""
 
+from collections.abc import Mapping
+
 from ipu_core.chip.target import Target
-from ipu_core.graph.tensor import Tensor, Variable, element_type
+from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.convolution import place_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
 from ipu_core.ir.liveness.views import StridedView
 from ipu_core.ir.ops import DOTS
+from ipu_core.library.elementwise import map_array
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
 from ipu_core.placement.convolution import Convolution
-from ipu_core.placement.layout import Starts
 from lowprec.values.windows import PhaseBlock, phase_blocks
 
 
@@ -24,16 +26,21 @@ def seen(var: Var, view: StridedView, memory: Variable) -> Tensor:
     return Tensor(memory, view.offset, var.type.shape, view.strides)
 
 
-def sides(block: Block, equation: Equation, target: Target, starts: Starts | None = None) -> list[Side]:
-    """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max."""
+def sides(block: Block, equation: Equation, target: Target, starts: Mapping[Var, int]) -> list[Side]:
+    """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max.
+
+    Arrays begin on the tiles of `starts`, others at tile 0.
+    """
     views = lifetimes(block).views
     # Stand-ins for variables: a plan asks how operands lie before there is a graph.
     roots = {var: views[var].root for var in equation.operands[:2]}
     memory = {root: Variable(0, root.name, *element_type(root.type.format), root.type.shape) for root in roots.values()}
+    for root, variable in memory.items():
+        map_array(target, whole(variable), starts.get(root, 0))
     tensors = [seen(var, views[var], memory[roots[var]]) for var in equation.operands[:2]]
     if equation.op in DOTS:
-        return product_sides(target, tensors[0], tensors[1], starts)
-    return [sum_side(target, tensors[0], equation.params["axis"], starts)]
+        return product_sides(target, tensors[0], tensors[1])
+    return [sum_side(target, tensors[0], equation.params["axis"])]
 
 
 def sums_of(equation: Equation, operands: str) -> Convolution:

@@ -7,7 +7,7 @@ from typing import Final
 from ipu_core.chip.target import Target
 from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.schedule.residency import residency
-from ipu_core.compile.schedule.starts import starts
+from ipu_core.compile.schedule.starts import NOWHERE, Starts, starts
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, format_name
@@ -18,7 +18,6 @@ from ipu_core.ir.run.rounded import is_rounded_apart
 from ipu_core.library.sides import Side, planned
 from ipu_core.placement.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.placement.cuts import BYTE, BYTES_GROUP
-from ipu_core.placement.layout import Starts
 from ipu_core.placement.matmul import RESERVED, Placement, SumPlan
 from ipu_core.placement.orders import OrderRule, convolution_order, product_order, reduction_order
 from lowprec import Accumulation, FloatFormat
@@ -130,6 +129,7 @@ def plan(
     *,
     spare: int = 0,
     share: int = LEAST_ROOM,
+    apart: bool = True,
 ) -> BlockPlan:
     """Plans every product and sum of a typed Block.
 
@@ -142,6 +142,7 @@ def plan(
         spare: bytes of every tile that sums leave free beside what is kept for code: those that a plan without turned
             out to lack.
         share: a sum may use one part in so many of a tile at least, whatever the values leave.
+        apart: whether arrays begin on tiles of their own; False: at tile 0, as what other programs share has to.
 
     Raises:
         TypeError: no Block, or no Target.
@@ -160,8 +161,8 @@ def plan(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(planned)}"
         )
     maxima = frozenset(number for number, equation in planned.items() if equation.op not in SUMS)
-    # A plan that is to spare memory is made where one without turned out to need too much.
-    free, begin = residency(block, target, spare > 0).free, starts(block, target, spare > 0)
+    begin = starts(block, target) if apart else NOWHERE
+    free = residency(block, target, apart).free
     sums: dict[int, SumPlan | ConvPlan] = {}
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
@@ -173,8 +174,8 @@ def plan(
         if equation.op in CONVOLUTIONS:
             sums[number] = _plan_convolution(equation, target, order, place, room)
         else:
-            lie[number] = tuple(sides(block, equation, target, begin))
-            sums[number] = _plan_sum(equation, lie[number], target, order, place, room, begin)
+            lie[number], first = tuple(sides(block, equation, target, begin)), begin.get(equation.output, 0)
+            sums[number] = _plan_sum(equation, lie[number], target, order, place, room, first)
     names = {number: e.name for number, e in planned.items()}
     return BlockPlan(target, sums, lie, names, maxima, frozenset(placements or ()), begin)
 
@@ -209,12 +210,12 @@ def _plan_sum(
     order: Accumulation,
     place: Placement | ConvPlacement | None,
     room: int,
-    begin: Starts,
+    first: int,
 ) -> SumPlan:
     if not isinstance(place, Placement | None):
         raise ValueError(f"{equation.name} is no convolution: its place is a Placement, not {place}")
     name, out = _widest(equation), equation.output.type.shape
-    return planned(target, sizes(equation), lie, name, out, order, place, room, begin)
+    return planned(target, sizes(equation), lie, name, out, order, place, room, first)
 
 
 def _plan_convolution(

@@ -34,7 +34,6 @@ class Graph:
         variables, compute_sets: all there are, in order.
         operations: numbers for vertices that are given none.
         joined: by compute set that was made of several, what these were called.
-        starts: by elements and elements a tile, where arrays in the layout of their shape begin, if not at tile 0.
     """
 
     def __init__(self, target: Target | str = "gc200") -> None:
@@ -44,7 +43,6 @@ class Graph:
         self.compute_sets: list[ComputeSet] = []
         self.operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
         self.joined: dict[ComputeSet, tuple[str, ...]] = {}
-        self.starts: Mapping[tuple[int, int], int] = {}
 
     def add_variable(self, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = False) -> Tensor:
         """Adds a variable and returns it as a tensor. It starts at zero and lies on no tile yet.

@@ -92,17 +92,30 @@ class ElementwiseVertex(Rounded):
         return [getattr(self, item).itemsize for item in self.operands if isinstance(item, str)] or [0]
 
 
-def map_array(graph: Graph, tensor: Tensor) -> Tensor:
-    """Maps a whole variable in the layout of its shape and returns it."""
+def begin_of(tensor: Tensor) -> int:
+    """The tile where a tensor's variable begins; of one that lies nowhere yet 0."""
+    variable = tensor.variable
+    return int(variable.mapping.tiles[0]) if variable.pieces and variable.size else 0
+
+
+def layout_of(graph: Graph, tensor: Tensor) -> LinearLayout:
+    """The layout of a tensor's shape, from where its variable begins."""
+    return linear_layout(graph.target, tensor.shape, begin_of(tensor))
+
+
+def map_array(target: Target, tensor: Tensor, first: int = 0) -> Tensor:
+    """Maps a whole variable in the layout of its shape, from a tile on, and returns it."""
     if tensor.size:
-        lies = linear_layout(graph.target, tensor.shape, graph.starts)
+        lies = linear_layout(target, tensor.shape, first)
         tensor.variable.map_as(linear_mapping(tensor.size, lies.chunk, lies.first, lies.around))
     return tensor
 
 
-def add_array(graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = True) -> Tensor:
-    """Adds a variable in the layout of its shape."""
-    return map_array(graph, graph.add_variable(fmt, shape, name, temporary=temporary))
+def add_array(
+    graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = True, first: int = 0
+) -> Tensor:
+    """Adds a variable in the layout of its shape, from a tile on."""
+    return map_array(graph.target, graph.add_variable(fmt, shape, name, temporary=temporary), first)
 
 
 def pieces(layout: LinearLayout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
@@ -182,7 +195,7 @@ def elementwise(
         return []
     # operands that lie on other tiles are gathered by the engine: the vertices stand where the result lies
     compute_set = graph.add_compute_set(name or op)
-    layout = linear_layout(graph.target, out.shape, graph.starts)
+    layout = layout_of(graph, out)
     tensors = [item for item in operands if isinstance(item, Tensor)]
     # the n-th tensor among the operands is the n-th field; numbers stand in `pattern` alone
     fields = dict(zip("xyz", (pieces(layout, tensor, out.shape) for tensor in tensors), strict=False))

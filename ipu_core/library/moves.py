@@ -12,8 +12,8 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import pieces, vertex_tiles
-from ipu_core.placement.layout import LinearLayout, linear_layout
+from ipu_core.library.elementwise import layout_of, pieces, vertex_tiles
+from ipu_core.placement.layout import LinearLayout
 
 
 class Fill(Codelet):
@@ -60,7 +60,7 @@ def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list
     if not out.size:
         return []
     compute_set = graph.add_compute_set(name)
-    layout = linear_layout(graph.target, out.shape, graph.starts)
+    layout = layout_of(graph, out)
     for (tiles, _), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
         graph.add_vertices(compute_set, Fill, tiles, {"out": source}, {"value": value, "own_axes": _own(layout)})
     return [Execute(compute_set)]
@@ -113,7 +113,7 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
     if not out.size:
         return []
     compute_set = graph.add_compute_set(name)
-    layout = linear_layout(graph.target, out.shape, graph.starts)
+    layout = layout_of(graph, out)
     # an axis of stride 0: every column compares the same label, without a copy of it
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
     # without memory of its own: every row has the same numbers

@@ -9,9 +9,8 @@ from ipu_core.graph.codelet import Codelet, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import pieces, vertex_tiles
+from ipu_core.library.elementwise import layout_of, pieces, vertex_tiles
 from ipu_core.library.folding import join_axes
-from ipu_core.placement.layout import linear_layout
 
 
 class DropoutMask(Codelet):
@@ -56,7 +55,7 @@ def dropout_mask(
     if not out.size:
         return []
     compute_set = graph.add_compute_set(name)
-    layout = linear_layout(graph.target, out.shape, graph.starts)
+    layout = layout_of(graph, out)
     own = 1 if layout.columns < layout.shape[1] else 2
     for (tiles, offset), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
         params = {"rate": rate, "offset": offset, "own_axes": own}

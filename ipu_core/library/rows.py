@@ -11,7 +11,7 @@ from ipu_core.graph.codelet import Codelet, Input, Output
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import add_array, elementwise
+from ipu_core.library.elementwise import add_array, begin_of, elementwise
 from ipu_core.library.moves import is_float32
 from lowprec.integers import ceil_div
 
@@ -130,7 +130,7 @@ def put_along(
     if not out.size:
         return []
     # summed in float32 and rounded once: many updates of one index add no roundings
-    total = out if is_float32(out) else add_array(graph, "float32", out.shape, f"{name}: total")
+    total = out if is_float32(out) else add_array(graph, "float32", out.shape, f"{name}: total", first=begin_of(out))
     programs = _along(graph, PutAlong, {"indices": indices, "updates": updates, "out": total}, name)
     if total is not out:
         converted = f"{name}: convert"

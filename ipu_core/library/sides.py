@@ -8,8 +8,8 @@ from ipu_core.chip.target import Target
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import add_array
-from ipu_core.placement.layout import Starts, Stored, linear_layout
+from ipu_core.library.elementwise import add_array, begin_of
+from ipu_core.placement.layout import Stored, linear_layout
 from ipu_core.placement.matmul import Placement, SumPlan, plan_sum, product_of, sum_of
 from lowprec import Accumulation
 from lowprec.values.axes import fold
@@ -59,21 +59,21 @@ class Side(NamedTuple):
         return tensor if self.perm is None else tensor.transpose(*self.perm)
 
 
-def product_sides(target: Target, a: Tensor, b: Tensor, starts: Starts | None = None) -> list[Side]:
-    """The operands of a product, arrays that begin on the tiles of `starts`."""
+def product_sides(target: Target, a: Tensor, b: Tensor) -> list[Side]:
+    """The operands of a product, of variables that lie in the layout of their shape or nowhere yet."""
     size = product_sizes(a.shape, b.shape)
     other = a.variable is not b.variable  # a plan counts its operands apart, a tile receives an element once
     return [
-        _side(a, None, (size.batch, size.m, size.k), PRODUCTS[0], target, starts, stay=True),
-        _side(b, None, (size.batch, size.k, size.n), PRODUCTS[1], target, starts, stay=other),
+        _side(a, None, (size.batch, size.m, size.k), PRODUCTS[0], target, stay=True),
+        _side(b, None, (size.batch, size.k, size.n), PRODUCTS[1], target, stay=other),
     ]
 
 
-def sum_side(target: Target, x: Tensor, axes: Sequence[int], starts: Starts | None = None) -> Side:
-    """The operand of a sum or a maximum over some axes; arrays begin on the tiles of `starts`."""
+def sum_side(target: Target, x: Tensor, axes: Sequence[int]) -> Side:
+    """The operand of a sum or a maximum over some axes, of a variable as of `product_sides`."""
     how = fold(x.shape, tuple(axes))
     perm = (*how.before, *how.terms, *how.after)
-    return _side(x, perm, how.shape, "mkn", target, starts, stay=True)
+    return _side(x, perm, how.shape, "mkn", target, stay=True)
 
 
 def _side(
@@ -82,7 +82,6 @@ def _side(
     sizes: tuple[int, int, int],
     letters: str,
     target: Target,
-    starts: Starts | None,
     *,
     stay: bool,
 ) -> Side:
@@ -94,12 +93,12 @@ def _side(
         planned = None
     axes = None if planned is None else _stored_order(planned, letters)
     if axes is not None and not _transposed(axes, letters, sizes):
-        return Side(perm, sizes, _stored(target, axes, source.variable.shape, starts), True)
-    return Side(perm, sizes, _stored(target, letters, source.shape, starts), False)
+        return Side(perm, sizes, _stored(target, axes, source.variable.shape, begin_of(source)), True)
+    return Side(perm, sizes, _stored(target, letters, source.shape, begin_of(source)), False)
 
 
-def _stored(target: Target, axes: str, shape: Sequence[int], starts: Starts | None) -> Stored:
-    layout = linear_layout(target, shape, starts)
+def _stored(target: Target, axes: str, shape: Sequence[int], first: int) -> Stored:
+    layout = linear_layout(target, shape, first)
     return Stored(axes, layout.chunk, layout.first)
 
 
@@ -140,8 +139,8 @@ def arranged(
 
 
 def copied(graph: Graph, programs: list[Program], source: Tensor, name: str, *, reorders: bool = False) -> Tensor:
-    """A new temporary in the layout of its shape, filled from a tensor; `reorders` as of a Copy."""
-    made = add_array(graph, source.format, source.shape, name)
+    """A new temporary in its layout, filled from a tensor, that begins where the tensor does; `reorders` as of a Copy."""
+    made = add_array(graph, source.format, source.shape, name, first=begin_of(source))
     if source.size:
         programs.append(Copy(source, made, name, reorders))
     return made
@@ -156,7 +155,7 @@ def planned(
     order: Accumulation,
     place: Placement | None = None,
     memory: int | None = None,
-    starts: Starts | None = None,
+    first: int = 0,
 ) -> SumPlan:
     """The plan of a product (two sides) or of a sum (one).
 
@@ -169,9 +168,9 @@ def planned(
         order: with its types.
         place: where; None searches.
         memory: bytes of a tile for what is under way; None: what operands and result leave.
-        starts: where arrays begin.
+        first: the tile where the result begins.
     """
-    (m, k, n, batch), result = size, _stored(target, "bmn", out, starts)
+    (m, k, n, batch), result = size, _stored(target, "bmn", out, first)
     # the search counts the exchange from where operands lie to where the result lies
     lies = (*(side.layout for side in sides), result)
     if len(sides) == 2:

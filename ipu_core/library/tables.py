@@ -15,7 +15,7 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import add_array, elementwise
+from ipu_core.library.elementwise import add_array, begin_of, elementwise
 from ipu_core.library.moves import is_float32
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
@@ -222,7 +222,7 @@ def scatter_add(
     if not out.size:
         return []
     wide = is_float32(out) or maximum
-    total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total")
+    total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total", first=begin_of(out))
     compute_set = graph.add_compute_set(name)
     flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
     result = total.reshape(out.shape[0], -1)

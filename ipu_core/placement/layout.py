@@ -13,9 +13,6 @@ from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from lowprec.integers import ceil_div
 
-Starts = Mapping[tuple[int, int], int]
-"""By elements of an array and elements on a tile, the tile where such arrays begin; the others begin at tile 0."""
-
 HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
 
 
@@ -86,19 +83,18 @@ def stored(target: Target, axes: str, sizes: Mapping[str, int]) -> Stored:
     return Stored(axes, linear_layout(target, [sizes[axis] for axis in axes]).chunk)
 
 
-def linear_layout(target: Target, shape: Sequence[int], starts: Starts | None = None) -> LinearLayout:
+def linear_layout(target: Target, shape: Sequence[int], first: int = 0) -> LinearLayout:
     """The layout every array of that shape gets: fewest cycles for elementwise work on halves, then fewest tiles.
 
-    It depends on the shape, the target and the starts only, so elementwise operations and casts find their operands at
-    home.
+    It depends on the shape, the target and the first tile only, so elementwise operations and casts find their operands
+    at home.
 
     Args:
         target: the chip.
         shape: of the array.
-        starts: where arrays begin; None: at tile 0.
+        first: the tile where it begins.
     """
     found = _linear_layout(target, tuple(shape))
-    first = starts.get((found.size, found.chunk), 0) if starts else 0
     return replace(found, first=first, around=target.tiles) if first else found
 
 

@@ -68,10 +68,14 @@ class Lowering:
         """Where an equation's result goes: a new temporary, unless its place is given."""
         var = equation.output
         if var not in self.places:
-            self.tensors[var] = add_array(self.graph, var.type.format, var.type.shape, equation.name)
+            self.tensors[var] = self.add(var, equation.name)
         else:
             self.tensors[var] = self.places[var]
         return self.tensors[var]
+
+    def add(self, var: Var, name: str) -> Tensor:
+        """A new temporary for a value, where the plan has it begin."""
+        return add_array(self.graph, var.type.format, var.type.shape, name, first=self.plan.starts.get(var, 0))
 
     def copy(self, source: Tensor, name: str) -> Tensor:
         """A new temporary in the layout of its shape, filled from a tensor."""

@@ -15,6 +15,7 @@ from ipu_core.compile.lowering.scans import ScanLowering, shown_tables
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
 from ipu_core.compile.schedule.overlap import overlapped
+from ipu_core.compile.schedule.starts import Starts
 from ipu_core.compile.schedule.supersteps import NO_ROWS, Shared, shared
 from ipu_core.compile.schedule.transfers import transfers
 from ipu_core.graph.graph import Graph
@@ -126,14 +127,17 @@ def lower(
     found = shared(updated.block, plan, updated.rows, parallel=parallel) if share else Shared(updated.block, ())
     block, together, plan = found.block, found.fused, replace(plan, sums={**plan.sums, **found.sums})
     graph = Graph(plan.target)
-    graph.starts = plan.starts
     carried = block.carried
-    tensors = _constants(graph, block)
+    tensors = _constants(graph, block, plan.starts)
     names = state_names(block)
+
+    def placed(var: Var, name: str, *, temporary: bool = True) -> Tensor:
+        first = plan.starts.get(var, 0)
+        return add_array(graph, var.type.format, var.type.shape, name, temporary=temporary, first=first)
+
     # Streamed state is on the tiles from its load to its store only: its memory may be shared.
     near = [
-        add_array(graph, var.type.format, var.type.shape, names[var], temporary=number in block.streamed)
-        for number, var in enumerate(block.inputs[:carried])
+        placed(var, names[var], temporary=number in block.streamed) for number, var in enumerate(block.inputs[:carried])
     ]
     tensors |= dict(zip(block.inputs, near, strict=False))
     far = _buffers(block)
@@ -141,7 +145,7 @@ def lower(
     feeds = []
     parts = dict[Var, Program]()
     for var, held in zip(block.inputs[carried:], inputs_of(block)[carried:], strict=True):
-        tensors[held] = add_array(graph, held.type.format, held.type.shape, f"input.{held.name}")
+        tensors[held] = placed(held, f"input.{held.name}")
         feeds.append(DataStream(f"feed {held.name}", held.type.format, held.type.shape))
         copy = StreamCopy(feeds[-1], tensors[held])
         # What a loop takes in parts comes with each iteration, everything else once at the start.
@@ -156,7 +160,7 @@ def lower(
         for old, _ in loop.carries:
             if old in rows:
                 continue
-            tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
+            tensors[old] = placed(old, old.name)
             # Each step has to begin at zero: the tensors still hold the totals of the step before.
             if not isinstance(loop, Scan):
                 begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
@@ -191,12 +195,14 @@ def lower(
     )  # fmt: skip
 
 
-def _constants(graph: Graph, block: Block) -> dict[Var, Tensor]:
+def _constants(graph: Graph, block: Block, starts: Starts) -> dict[Var, Tensor]:
     """The constants as they lie on the tiles, each seen in its own shape."""
     lies, found = dict[Var, Tensor](), held_constants(block)
     for var, (first, array) in found.items():
         if first is var:
-            lies[var] = map_array(graph, graph.add_constant(var.type.format, array, f"constant.{var.name}"))
+            lies[var] = map_array(
+                graph.target, graph.add_constant(var.type.format, array, f"constant.{var.name}"), starts.get(var, 0)
+            )
     return {var: lies[held.first].broadcast_to(var.type.shape) for var, held in found.items()}
 
 

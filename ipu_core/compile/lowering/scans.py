@@ -36,8 +36,10 @@ class ScanLowering:
         lowering, scan = self.lowering, self.scan
         graph, programs, name = lowering.graph, lowering.programs, f"{len(lowering.counters)} places"
         first = scan.places[0]
-        number = map_array(graph, graph.add_constant("int32", np.array([first], np.int32), f"{name}: first"))
-        lowering.tensors[scan.place] = add_array(graph, "int32", (1,), name)
+        number = map_array(graph.target, graph.add_constant("int32", np.array([first], np.int32), f"{name}: first"))
+        lowering.tensors[scan.place] = add_array(
+            graph, "int32", (1,), name, first=lowering.plan.starts.get(scan.place, 0)
+        )
         lowering.counters.add(scan.place)
         programs.append(Copy(number, lowering.tensors[scan.place], f"{name}: first"))
         rows = left_rows(scan)
@@ -71,7 +73,7 @@ class ScanLowering:
         for equation in left_rows(self.scan).values():
             var = equation.output
             if var in self.shown:
-                lowering.tensors[var] = add_array(lowering.graph, var.type.format, var.type.shape, equation.name)
+                lowering.tensors[var] = lowering.add(var, equation.name)
                 programs += lowering.tables[var].shown(lowering.tensors[var])
         return programs
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ipu_core.chip.target import Target
 from ipu_core.compile.labels import value_names
-from ipu_core.compile.schedule.starts import WORD, fullest_tiles, ordered_stays, starts
+from ipu_core.compile.schedule.starts import NOWHERE, WORD, fullest_tiles, ordered_stays, starts
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import RemoteBuffer, check_remote_memory
 from ipu_core.ir.block import Block, Equation, Var, per_block
@@ -47,7 +47,7 @@ class Residency(NamedTuple):
 
 
 @per_block
-def residency(block: Block, target: Target, short: bool = False) -> Residency:
+def residency(block: Block, target: Target, apart: bool = True) -> Residency:
     """The residency of a Block on a target; made once for all who ask.
 
     At the peak the operands of an equation count before it and its result after it; not always both at once, since a
@@ -56,7 +56,7 @@ def residency(block: Block, target: Target, short: bool = False) -> Residency:
     """
     equations, found = equations_of(block), ordered_stays(block)
     peak, most = Peak(-1, None, ()), np.zeros(len(equations) + 1, np.int64)
-    for tile, sizes in fullest_tiles(block, target, starts(block, target, short)):
+    for tile, sizes in fullest_tiles(block, target, starts(block, target) if apart else NOWHERE):
         # `during` counts operands beside the result of their last reader, `after` no longer.
         during, after = (
             occupancy([(stay.first + 1, stay.last + more) for stay in found], sizes.tolist(), most.size)

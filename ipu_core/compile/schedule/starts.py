@@ -1,12 +1,13 @@
 """Starts: on which tile each array of a Block begins.
 
-From tile 0, unless memory is short: then arrays that leave tiles empty begin where the one before ended, as PopART lays
-a tensor from where it laid the last (`LinearMapper` in its popx/linearmapper.cpp; the mapping of PopLibs that it turns
-begins at tile 0). Arrays of as many elements, with as many to a tile, begin on one tile, so that work element by
-element finds its operands at home; PopLibs derives the first tile of a convolution's operands from its sizes.
+Arrays that leave tiles empty begin where the one before ended, as PopART lays a tensor from where it laid the last
+(`LinearMapper` in its popx/linearmapper.cpp; the mapping of PopLibs that it turns begins at tile 0). Work element by
+element finds its operands at home: small arrays that meet in it begin on one tile, and so do all large ones of as many
+elements with as many to a tile, whose sums and products then have one plan; PopLibs derives the first tile of a
+convolution's operands from its sizes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -16,14 +17,19 @@ from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.compile.constants import held_constants
 from ipu_core.ir.block import Block, Type, Var, dtype_of, per_block
-from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.bodies import carries_of, equations_of, outputs_of
+from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
 from ipu_core.ir.liveness.stays import Stay, stays
-from ipu_core.placement.layout import Starts, linear_layout
+from ipu_core.ir.ops import ELEMENTWISE
+from ipu_core.placement.layout import linear_layout
 from lowprec.integers import ceil_div
 
+Starts = Mapping[Var, int]
+"""By values in whose memory arrays lie, the tiles where these begin; the others begin at tile 0."""
+
+NOWHERE: Final[Starts] = {}
 WORD: Final = 8  # bytes
-CROWDED: Final = 2  # memory is short where the values need more than one part in so many of the fullest tile [model]
+SMALL: Final = 4  # an array is small that lies on one part in so many of the tiles, or fewer [model]
 SPREAD: Final = 16  # an array leaves tiles empty that lies on fewer than all but one part in so many
 
 
@@ -67,27 +73,52 @@ def lies_of(block: Block, target: Target) -> Lies:
 
 
 @per_block
-def starts(block: Block, target: Target, short: bool = False) -> Starts:
-    """The tiles where arrays begin that do not at tile 0.
+def starts(block: Block, target: Target) -> Starts:
+    """The tiles where arrays begin that do not at tile 0, by the values in whose memory they lie.
 
     Args:
         block: typed.
         target: the chip.
-        short: whether memory turned out to be short, however little the values need.
     """
-    lies, count = lies_of(block, target), len(equations_of(block)) + 1
-    spans = [(stay.first + 1, stay.last) for stay in ordered_stays(block)]
-    needed = int(occupancy(spans, lies.bytes_on(0).tolist(), count).max())
-    if not short and needed * CROWDED <= target.tile_memory:
-        return {}
-    found, at, pair = dict[tuple[int, int], int](), 0, target.tiles_per_supertile
-    for size, chunk in zip(lies.size.tolist(), lies.chunk.tolist(), strict=True):
+    lies, kin = lies_of(block, target), _kin(block)
+    begun, found, at, pair = dict[tuple[Var | None, int, int], int](), dict[Var, int](), 0, target.tiles_per_supertile
+    sizes = zip(lies.size.tolist(), lies.chunk.tolist(), strict=True)
+    for stay, (size, chunk) in zip(ordered_stays(block), sizes, strict=True):
         tiles = ceil_div(size, chunk)
-        if (size, chunk) in found or not 0 < tiles * SPREAD < target.tiles * (SPREAD - 1):
+        if not 0 < tiles * SPREAD < target.tiles * (SPREAD - 1):
             continue
-        found[size, chunk] = at
-        at = ceil_div(at + tiles, pair) * pair % target.tiles
-    return {key: first for key, first in found.items() if first}
+        key = kin.get(stay.var, stay.var) if tiles * SMALL <= target.tiles else None, size, chunk
+        if key not in begun:
+            begun[key] = at
+            at = ceil_div(at + tiles, pair) * pair % target.tiles
+        found[stay.var] = begun[key]
+    for new, old in in_place(block).items():
+        found[new] = found.get(old, 0)
+    return {var: first for var, first in found.items() if first}
+
+
+def _kin(block: Block) -> Mapping[Var, Var]:
+    """By value that meets others element by element, or is written over them, one that stands for all of them."""
+    views, parents = lifetimes(block).views, dict[Var, Var]()
+
+    def eldest(var: Var) -> Var:
+        while (above := parents.get(var, var)) is not var:
+            parents[var] = parents.get(above, above)
+            var = above
+        return var
+
+    def meet(some: Var, other: Var) -> None:
+        if (first := eldest(views[some].root)) is not (second := eldest(views[other].root)):
+            parents[second] = first
+
+    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *carries_of(block)]:
+        meet(old, new)
+    for equation in equations_of(block):
+        made = equation.output
+        for var in equation.operands if equation.op in ELEMENTWISE else ():
+            if views[var].whole and var.type.shape == made.type.shape:
+                meet(made, var)
+    return {var: eldest(var) for var in list(parents)}
 
 
 @lru_cache(maxsize=256)
@@ -103,7 +134,6 @@ def fullest_tiles(block: Block, target: Target, begin: Starts) -> Iterator[tuple
     Where nothing begins a tile has no more of any array than the one before it.
     """
     lies = lies_of(block, target)
-    keys = zip(lies.size.tolist(), lies.chunk.tolist(), strict=True)
-    first = np.array([begin.get(key, 0) for key in keys], np.int64)
+    first = np.array([begin.get(stay.var, 0) for stay in ordered_stays(block)], np.int64)
     for tile in sorted({0, *begin.values()}):
         yield tile, lies.bytes_on((tile - first) % target.tiles)

@@ -33,6 +33,7 @@ from ipu_core import (
     trace,
     value_and_grad,
 )
+from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.schedule.residency import scheduled
 from ipu_core.errors import UnmappedTensor, UnsupportedByTarget
@@ -239,9 +240,9 @@ def test_every_function_has_the_bits_of_execute_on_a_few_tiles_here_and_there(na
 
 def lowered_cycles(one: Added, tiles: int) -> int:
     """Cycles of the same Block on a machine of so many tiles, without its streams."""
-    machine = Machine.build(
-        scheduled(one.block, Target("gc200", tiles=tiles)), Target("gc200", tiles=tiles), share=True
-    )
+    target = Target("gc200", tiles=tiles)
+    block = scheduled(one.block, target)
+    machine = Machine(lower(block, plan(block, target, apart=False), share=True))
     return sum(step.cycles for step in machine.profile.steps if step.kind != "stream")
 
 

@@ -40,7 +40,7 @@ def test_the_plan_says_what_the_engine_accounts(name: str, target: Target) -> No
     machine = Machine.build(block, target)
     (number,) = machine.plan.sums
     equation = next(e for e in block.equations if e.number == number)
-    assert [side.stays for side in sides(block, equation, target)] == stay
+    assert [side.stays for side in sides(block, equation, target, machine.plan.starts)] == stay
     called = equation.name
     mine = [s for s in machine.profile.steps if s.name == called or s.name.startswith(f"{called}: sum")]
     plan = machine.plan.sums[number]

@@ -88,7 +88,7 @@ def test_a_transfer_takes_the_smaller_of_port_and_share(
 ) -> None:
     target = Target(chip, **figures)
     graph = Graph(target)
-    x = map_array(graph, graph.add_variable("float32", (100_000,), "x"))
+    x = map_array(graph.target, graph.add_variable("float32", (100_000,), "x"))
     (step,) = (profile := Engine(graph, RemoteStore(x, RemoteBuffer("far", "float32", (100_000,)))).profile()).steps
     assert step.account.exchange_cycles == math.ceil(400_000 * target.clock / rate)
     assert f" us at {words}, 90 cycles of sync included" in str(profile)
@@ -175,7 +175,7 @@ def test_a_tensor_lives_while_it_passes_beside_programs() -> None:
     """From when its load begins, not from where it stands; and until its store has ended."""
     graph = Graph(Target("gc200", tiles=1, streaming_share=2e8))
     a, b = (on_tile_0(graph, "float32", (500,), name) for name in "ab")
-    c, d = (map_array(graph, graph.add_variable("float32", (500,), name, temporary=True)) for name in "cd")
+    c, d = (map_array(graph.target, graph.add_variable("float32", (500,), name, temporary=True)) for name in "cd")
     far = [RemoteBuffer(name, "float32", (500,)) for name in "xyz"]
     steps = [Copy(a, b, f"work {number}") for number in range(60)]
     program = Overlap(

@@ -21,7 +21,7 @@ TARGETS = {
 
 
 def places(graph: Graph, first: int) -> Any:
-    start = map_array(graph, graph.add_constant("int32", np.array([first], np.int32)))
+    start = map_array(graph.target, graph.add_constant("int32", np.array([first], np.int32)))
     place = add_array(graph, "int32", (1,), "place", temporary=False)
     return start, place
 
