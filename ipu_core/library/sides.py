@@ -139,7 +139,7 @@ def arranged(
 
 
 def copied(graph: Graph, programs: list[Program], source: Tensor, name: str, *, reorders: bool = False) -> Tensor:
-    """A new temporary in its layout, filled from a tensor, that begins where the tensor does; `reorders` as of a Copy."""
+    """A new temporary in its layout, filled from a tensor, that begins where that does; `reorders` as of a Copy."""
     made = add_array(graph, source.format, source.shape, name, first=begin_of(source))
     if source.size:
         programs.append(Copy(source, made, name, reorders))
