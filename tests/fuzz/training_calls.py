@@ -253,7 +253,7 @@ def _around() -> Calls:
            for kind in KINDS},
         **{f"{kind.__name__}.update": (_update(kind(0.1)), lambda d: {
             "params": parameters(), "gradients": parameters(), "lr": 0.1}) for kind in KINDS},
-        "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "g": np.ones(3, "f4")}),
+        "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "x": np.ones(3, "f4")}),
         "Adam.for_precision": (Adam(0.1).for_precision, lambda d: {"scaled_state": 2.0, "store_root": d.chance(0.5)}),
         "Group": (ipu_core.Group, lambda d: {"pattern": "w*", "lr": 0.5, "decay": 0.1, "frozen": d.chance(0.5)}),
         "mup_groups": (lambda others, **given: ipu_core.mup_groups(*given.values(), *others), lambda d: {

@@ -106,6 +106,10 @@ class Captured:
         """A parameter of torch with its axes in the order that products here take."""
         return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
 
+    def places(self, name: str) -> list[int]:
+        """Where each axis that a parameter has in torch lies here."""
+        return inverse(list(self._layouts.get(name, range(self.params[name].ndim))))
+
     def as_torch(self, name: str, array: Array) -> Array:
         """A parameter with torch's order of axes, in float32."""
         order = self._layouts.get(name, range(array.ndim))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.frontends.torch.errors import EMULATE
@@ -74,11 +75,29 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         values = given if isinstance(given, list | tuple) else [given]
         settings |= {field: x if isinstance(x, bool) else float(x)
                      for field, x in zip(fields, values, strict=True) if x is not None}  # fmt: skip
+    if kind == "Adafactor":
+        lie = [(name, model.places(name)[-2:]) for name, array in model.params.items() if array.ndim > 1]
+        settings["axes"] = TorchAxes(tuple((name, (columns, rows)) for name, (columns, rows) in lie))
     own: list[Rate] = (
         [scheduler.of(n) for n in range(len(rates))] if scheduler else [x / (rates[0] or 1) for x in rates]
     )
     taken: Taken = made(groups=_groups(model, optimizer, own), **settings)
     return taken
+
+
+@dataclass(frozen=True)
+class TorchAxes:
+    """The last two axes that parameters have in torch, by the names and in the order of axes that they have here.
+
+    Attributes:
+        pairs: of each with two axes and more.
+    """
+
+    pairs: tuple[tuple[str, tuple[int, int]], ...]
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Those of a parameter."""
+        return dict(self.pairs)[name]
 
 
 def _check(kind: str, optimizer: Any, read: set[str]) -> None:

@@ -277,6 +277,22 @@ IMAGES = {
     ),
     "adaptive_max_pool": lambda v: F.adaptive_max_pool2d(v.i, 2) + F.adaptive_max_pool1d(v.a, 3).mean(),
     "upsample_nearest2d": lambda v: F.interpolate(v.i, scale_factor=2, mode="nearest"),
+    "grid_sampler affine_grid_generator": lambda v: sum(
+        F.grid_sample(v.i, grid, mode, beyond, align_corners=align).square().mean()
+        for align in (False, True)
+        for grid in (1.3 * v.a[:, :, :2].unsqueeze(1), F.affine_grid(v.b[:, :2, :3], (2, 4, 5, 1), align_corners=align))
+        for mode in ("bilinear", "nearest")
+        for beyond in ("zeros", "border")
+    ),
+    "grid_sampler at the elements": lambda v: sum(  # where slopes jump
+        F.grid_sample(
+            v.i,
+            F.affine_grid(torch.eye(2, 3) + 0 * v.b[:, :2, :3], v.i.shape, align_corners=True),
+            padding_mode=beyond,
+            align_corners=True,
+        )
+        for beyond in ("zeros", "border")
+    ),
 }
 NORMS = {
     "layer_norm rms_norm": lambda v: (

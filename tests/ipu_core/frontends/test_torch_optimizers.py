@@ -69,7 +69,7 @@ KINDS = {
     "Adamax": two("Adamax", *DECAYED, betas=(0.8, 0.9), eps=1e-3),
     "Adadelta": two("Adadelta", {"lr": 1.0}, {"lr": 0.5, "weight_decay": 0.2}, rho=0.8, eps=1e-3),
     "ASGD": two("ASGD", *DECAYED, lambd=0.3, alpha=0.6, t0=5),
-    "Adafactor": two("Adafactor", *DECAYED, d=0.7, eps=(None, 0.1)),
+    "Adafactor": two("Adafactor", *DECAYED, d=1.2, eps=(None, 0.1)),
     "Adafactor, plain": two("Adafactor", {"lr": 0.3}, {"lr": 0.5}, beta2_decay=-0.5, eps=(1e-4, 1e-3)),
     "Rprop": two("Rprop", {"lr": 0.01}, {"lr": 0.003}, etas=(0.4, 1.3), step_sizes=(1e-4, 0.02)),
 }
@@ -100,8 +100,28 @@ def test_two_groups_under_a_scheduler_are_those_of_torch(name: str) -> None:
     for parameter, tensor in module.named_parameters():
         np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
     if name == "ASGD":
-        average = loop.arrays()["optimizer.average.0.weight"]
+        average = loop.arrays()["optimizer.average.0.weight"].T
         np.testing.assert_allclose(average, optimizer.state[module[0].weight]["ax"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Adafactor"), reason="this torch has no Adafactor")
+def test_adafactor_has_rows_and_columns_of_filters_where_torch_has_them() -> None:
+    torch.manual_seed(5)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, (2, 3)), torch.nn.Flatten())
+    x, labels = torch.randn(6, 3, 4, 5), torch.randint(0, 36, (6,))
+    optimizer = torch.optim.Adafactor(module.parameters(), 0.3)
+    loss = torch.nn.functional.cross_entropy
+    model = from_torch(module, (x, labels), loss)
+    settings = from_torch_optimizer(model, optimizer)
+    loop = TrainLoop(model, model.params, (x, labels), optimizer=settings, precision="fp32.32", engine="direct")
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss(module(x), labels).backward()
+        optimizer.step()
+        loop.train((x, labels))
+    found = model.state_dict(loop.params)
+    for parameter, tensor in module.named_parameters():
+        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_what_only_places_the_work_or_names_parameters_may_differ() -> None:
@@ -145,6 +165,7 @@ def own(name: str, module: Any, **defaults: Any) -> Any:
         (lambda m: torch.optim.LBFGS(m.parameters()), "not LBFGS; it computes the loss several times a step"),
         (lambda m: torch.optim.SparseAdam(m.parameters()), "not SparseAdam; gradients are dense here"),
         (lambda m: own("Own", m, sharpness=2.0), "not Own; ipu_core.emulate"),
+        (lambda m: own("Muon", m), "not Muon; its products in bfloat16"),
         (lambda m: own("Adam", m, betas=(0.9, 0.99), eps=1e-8, sharpness=2.0), "sharpness=2.0 has no counterpart"),
         (
             lambda m: torch.optim.SGD([{"params": m[0].parameters(), "lr": 0.0}, {"params": m[2].parameters()}], 0.1),

@@ -19,6 +19,7 @@ from ipu_core.frontends.torch.operations import (
     recurrent,
     reductions,
     resizing,
+    sampling,
     scatters,
     shapes,
     whole_numbers,
@@ -28,7 +29,8 @@ from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
 
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "elements": {**elementwise.TABLE, **whole_numbers.TABLE}, "shapes": {**shapes.TABLE, **rearranged.TABLE},
-    "reductions": reductions.TABLE, "products": products.TABLE, "images": {**images.TABLE, **resizing.TABLE},
+    "reductions": reductions.TABLE, "products": products.TABLE,
+    "images": {**images.TABLE, **resizing.TABLE, **sampling.TABLE},
     "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE},
     "recurrent": recurrent.TABLE, "noise": noise.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
@@ -51,6 +53,7 @@ PARTLY: Mapping[str, str] = {
     "`quantile`": "`interpolation`, several shares",
     "`diag_embed`": "another diagonal than that of the last two axes",
     "`upsample`": "volumes (3d), `antialias`",
+    "`grid_sampler`, `affine_grid_generator`": "volumes (3d), `mode='bicubic'`, `padding_mode='reflection'`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
     "`bernoulli`": "a probability for each element",
     "`normal`": "tensors of means and deviations",
