@@ -19,6 +19,7 @@ from ipu_core.frontends.torch.classes import Remake, remake_of
 from ipu_core.frontends.torch.errors import Said, in_words, line_of
 from ipu_core.frontends.torch.kept import in_mode, undisturbed
 from ipu_core.frontends.torch.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
+from ipu_core.frontends.torch.stand_ins import standing_in
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths
 from lowprec.checks import shown
 
@@ -129,7 +130,7 @@ def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
         ValueError: it cannot capture it.
     """
     try:
-        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
+        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch), standing_in(torch):
             # torch's own of its internals, which name no line of the user's
             warnings.simplefilter("ignore")
             return torch.export.export(wrapper, tuple(tensors), strict=False)

@@ -60,8 +60,8 @@ class Adafactor(Common):
 
     def init(self, params: Any) -> Any:
         """The state before the first step; a vector has no columns."""
-        tree, zeros = flatten(params)[1], dict(named(self.zeros(params)))
-        left = [zeros.get(name) for name, _ in named(params)]
+        tree, zeros = flatten(params)[1], dict[str, Any](named(self.zeros(params)))
+        left: list[Any] = [zeros.get(name) for name, _ in named(params)]
         pairs = [self._axes(name, np.shape(x)) for name, x in zip(paths(tree), left, strict=True)]
         means = [x.sum(pair[1], keepdims=True) if pair else x for x, pair in zip(left, pairs, strict=True)]
         columns = [x.sum(pair[0], keepdims=True) if pair else None for x, pair in zip(left, pairs, strict=True)]

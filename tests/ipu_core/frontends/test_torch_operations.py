@@ -431,6 +431,25 @@ MORE = {
         + F.interpolate(v.i, (9, 4), mode="bicubic").square().mean()
         + F.interpolate(v.i, scale_factor=2, mode="bicubic", align_corners=True).square().mean()
     ),
+    "ctc_loss": lambda v: (
+        sum(
+            F.ctc_loss(torch.cat([v.a, v.b, v.p]).log_softmax(-1), labels, places, lengths, blank, reduction, zero)
+            for labels, places, lengths, blank, reduction, zero in (
+                (v.n.repeat(2, 1)[:3], (6, 5, 4), (3, 2, 1), 0, "mean", False),
+                (v.n.repeat(2, 1)[:3], torch.tensor([6, 2, 6]), torch.tensor([3, 3, 0]), 2, "sum", True),
+                (
+                    torch.tensor([[1, 1, -7], [3, 3, 3], [1, 2, 1]]),
+                    v.n.new_tensor([6, 6, 6]),
+                    v.n.flatten()[:3],
+                    0,
+                    "mean",
+                    True,
+                ),
+            )
+        )
+        + F.ctc_loss(v.a.flatten(0, 1), v.n[0, :2] % 3, (6,), (2,), blank=3, reduction="none")
+        + F.ctc_loss(v.b.transpose(0, 1), v.n % 2, (3, 3), (1, 1), blank=2, reduction="none").sum()
+    ),
     "cdist pairwise_distance": lambda v: (
         torch.cdist(v.a, v.b)
         + torch.cdist(v.a, v.a.detach())

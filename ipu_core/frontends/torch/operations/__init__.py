@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_core.frontends.torch.operations import (
+    alignments,
     distances,
     elementwise,
     images,
@@ -31,7 +32,7 @@ FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "elements": {**elementwise.TABLE, **whole_numbers.TABLE}, "shapes": {**shapes.TABLE, **rearranged.TABLE},
     "reductions": reductions.TABLE, "products": products.TABLE,
     "images": {**images.TABLE, **resizing.TABLE, **sampling.TABLE},
-    "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE},
+    "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE, **alignments.TABLE},
     "recurrent": recurrent.TABLE, "noise": noise.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
@@ -55,6 +56,7 @@ PARTLY: Mapping[str, str] = {
     "`upsample`": "volumes (3d), `antialias`",
     "`grid_sampler`, `affine_grid_generator`": "volumes (3d), `mode='bicubic'`, `padding_mode='reflection'`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
+    "`ctc_loss`": "targets of all rows in one array",
     "`bernoulli`": "a probability for each element",
     "`normal`": "tensors of means and deviations",
     "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",
