@@ -40,6 +40,7 @@ class Exported:
         loss: of the output and the last input; None: the module gives it.
         training: the mode it was captured in.
         kept: whether all that the module gives stands behind its loss.
+        wide: whether the module is one of float64.
     """
 
     graph: Any
@@ -52,6 +53,7 @@ class Exported:
     loss: Callable[..., Any] | None
     training: bool
     kept: bool = False
+    wide: bool = False
 
 
 def export(
@@ -79,7 +81,8 @@ def export(
     for name, value in whole.names().items():
         if name.rpartition(".")[2].isdecimal():  # settings have names
             raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
-    tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    wide = is_wide(torch, modules_of(torch, module, loss))
+    tensors = [as_tensor(torch, leaf, name, wide=wide) for leaf, name in zip(leaves, names, strict=True)]
     results, assigned = list[Result](), list[Held]()
     wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)
     if not outputs:
@@ -108,7 +111,8 @@ def export(
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
     result, remake = results[-1] if results else Result(LEAF, remake_of(None))
-    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept)
+    graph = program.graph_module
+    return Exported(graph, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept, wide)
 
 
 class Result(NamedTuple):
@@ -188,8 +192,23 @@ def _within(frames: Sequence[Any]) -> list[Any]:
     return [] if first is None else list(frames[first + 1 :])
 
 
-def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
-    """An example input as a tensor: floats are float32, integers int64, as torch's layers take them.
+def is_wide(torch: Any, modules: Sequence[Any]) -> bool:
+    """Whether the parameters of modules are of float64.
+
+    Raises:
+        ValueError: some are.
+    """
+    found = {x.dtype == torch.float64 for one in modules for x in one.parameters() if x.is_floating_point()}
+    if len(found) > 1:
+        raise ValueError(
+            f"{type(modules[0]).__name__} has parameters of float64 and of float32: module.double() is captured whole, "
+            "for precision='float64', and module.float() for all others"
+        )
+    return found == {True}
+
+
+def as_tensor(torch: Any, leaf: Any, name: str, *, wide: bool) -> Any:
+    """An example input as a tensor: floats are float32, or float64, integers int64, as torch's layers take them.
 
     Raises:
         ValueError: neither a tensor nor an array.
@@ -199,12 +218,14 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
         raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {shown(leaf)}{cure}")
     tensor = torch.as_tensor(leaf).detach()
     if tensor.is_floating_point():
-        return tensor.float()
+        return tensor.double() if wide else tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
 def dtype_of(tensor: Any) -> Any:
-    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too) or int32."""
+    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too), float64 or int32."""
+    if "float64" in str(tensor.dtype):
+        return np.float64
     return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ipu_core.frontends.torch.errors import EMULATE
 from ipu_core.frontends.torch.model import TorchModel
 from ipu_core.frontends.torch.schedules import TorchSchedule
@@ -76,6 +78,8 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         settings |= {field: x if isinstance(x, bool) else float(x)
                      for field, x in zip(fields, values, strict=True) if x is not None}  # fmt: skip
     if kind == "Adafactor":
+        if first["eps"][0] is None:  # the epsilon of the parameters' format
+            settings["eps1"] = float(np.finfo(np.float64 if model.exported.wide else np.float32).eps)
         lie = [(name, model.places(name)[-2:]) for name, array in model.params.items() if array.ndim > 1]
         settings["axes"] = TorchAxes(tuple((name, (columns, rows)) for name, (columns, rows) in lie))
     own: list[Rate] = (

@@ -22,7 +22,7 @@ def grid_of(call: NodeCall, theta: Value, size: Sequence[int], align: bool) -> V
         raise NotImplementedError("volumes (3d)")
     ends = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in size[2:]]
     high, wide = (x if align else x * (len(x) - 1) / len(x) for x in ends)
-    places = np.stack([*np.meshgrid(wide, high), np.ones(tuple(size[2:]))], axis=-1).astype(np.float32)
+    places = np.stack([*np.meshgrid(wide, high), np.ones(tuple(size[2:]))], axis=-1).astype(call.width)
     return reshape(matmul(places.reshape(-1, 3), transpose(theta, (0, 2, 1))), call.shape)
 
 
