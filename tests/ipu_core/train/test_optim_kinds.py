@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adadelta, Adafactor, Adamax, Asgd, Group, NAdam, RAdam, Rprop, nothing
+from ipu_core.train.optim import Adadelta, Adafactor, Adam, Adamax, Asgd, Group, NAdam, RAdam, Rprop, nothing
 from ipu_core.train.step import step_block
 from tests.ipu_core.train.test_optim import LR, PARAMS, SLOPES, assert_close, loss, plain, run
 
@@ -214,3 +214,27 @@ def test_every_parameter_has_one_update_equation(kind: Any) -> None:
 def test_what_is_out_of_range_is_refused(make: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         make()
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_by_the_setting_that_differs(tmp_path: Any) -> None:
+    loops = [
+        TrainLoop(loss, PARAMS, SLOPES[0], optimizer=made, precision="fp32.32", engine="direct")
+        for made in (
+            Adam(0.1, amsgrad=True),
+            Adam(0.1),
+            NAdam(0.1),
+            Adam(0.3, amsgrad=True),
+            Adam(0.1, groups=(Group("b", lr=2.0),)),
+        )
+    ]
+    loops[0].save(tmp_path / "saved")
+    with pytest.raises(
+        ValueError, match=r"of a run with the optimizer Adam\(amsgrad=True\), this one has Adam\(amsgrad=False\)"
+    ):
+        loops[1].load(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"with the optimizer Adam, this one has NAdam"):
+        loops[2].load(tmp_path / "saved")
+    loops[3].load(tmp_path / "saved")  # the learning rate may be another
+    loops[1].save(tmp_path / "plain")
+    with pytest.raises(ValueError, match="another traced step"):
+        loops[4].load(tmp_path / "plain")
