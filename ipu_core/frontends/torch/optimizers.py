@@ -51,7 +51,7 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         lr = TorchSchedule(lr)
     kind = type(optimizer).__name__
     if kind not in KINDS:
-        why = f"{OTHERS[kind]}: " if kind in OTHERS else ""
+        why = f"{OTHERS[kind]}; " if kind in OTHERS else ""
         raise ValueError(f"from_torch_optimizer knows {', '.join(KINDS)}, not {kind}; {why}{EMULATE}")
     first = optimizer.param_groups[0]
     made, read = KINDS[kind]
