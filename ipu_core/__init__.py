@@ -5,9 +5,10 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
            add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Lars, Adam, AdamW, Lamb, RmsProp, Adagrad or Lion trains in one precision, compare sets
-           several side by side; a Training says what decides the bits, an Execution where they are made; Clones train
-           beside each other on one chip; Hmc samples from a density
+training   TrainLoop trains in one precision with Sgd, Lars, Asgd, Adam, AdamW, NAdam, RAdam, Adamax, Lamb, RmsProp,
+           Adagrad, Adadelta, Adafactor, Lion or Rprop, compare sets several side by side; a Training says what decides
+           the bits, an Execution where they are made; Clones train beside each other on one chip; Hmc samples from a
+           density
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -108,7 +109,25 @@ if TYPE_CHECKING:
     from ipu_core.train.execution import Execution
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.loss_scale import LossScale
-    from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, Optimizer, RmsProp, Sgd
+    from ipu_core.train.optim import (
+        Adadelta,
+        Adafactor,
+        Adagrad,
+        Adam,
+        Adamax,
+        AdamW,
+        Asgd,
+        Group,
+        Lamb,
+        Lars,
+        Lion,
+        NAdam,
+        Optimizer,
+        RAdam,
+        RmsProp,
+        Rprop,
+        Sgd,
+    )
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.recipes import recipe
     from ipu_core.train.training import Training
@@ -117,9 +136,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AbortOnNaN",
     "Accumulation",
+    "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
+    "Asgd",
     "Blame",
     "Block",
     "Call",
@@ -160,6 +183,7 @@ __all__ = [
     "LossScale",
     "Machine",
     "MappedTwice",
+    "NAdam",
     "NotCovered",
     "NotFinite",
     "NothingSaved",
@@ -176,6 +200,7 @@ __all__ = [
     "PrecisionRule",
     "Predictor",
     "Profile",
+    "RAdam",
     "RecomputeCurve",
     "Record",
     "RemoteBuffer",
@@ -184,6 +209,7 @@ __all__ = [
     "Repeat",
     "RepeatWhile",
     "RmsProp",
+    "Rprop",
     "Samples",
     "Sensitivity",
     "Sequence",
@@ -301,7 +327,8 @@ _find = lazy_names(
         "train.clone": "Clone",
         "train.clones": "Clones",
         "train.loop": "TrainLoop",
-        "train.optim": "Adagrad Adam AdamW Group Lamb Lars Lion Optimizer RmsProp Sgd",
+        "train.optim": "Adadelta Adafactor Adagrad Adam AdamW Adamax Asgd Group Lamb Lars Lion NAdam Optimizer RAdam "
+        "RmsProp Rprop Sgd",
         "train.units": "mup_groups",
         "train.execution": "Execution",
         "train.training": "Training",

@@ -18,25 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.chip.control import FloatingPointControl
-from ipu_core.chip.tile_integers import flat_indices, has_integers, of_integers
+from ipu_core.chip.tile_integers import has_integers, of_integers
 from ipu_core.errors import FloatingPointException
-from lowprec import Accumulation, Collective, Key, Rounding, as_format, astype, random_bits
-from lowprec import float32 as FLOAT32
-from lowprec import round as rounded
+from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.sums.collectives import all_reduce as summed
 from lowprec.sums.matmul import prepare as prepare_matmul
 from lowprec.sums.matmul import prepare_part
 from lowprec.sums.reduce import prepare_reduce, prepare_reduce_part, prepare_sum
 from lowprec.sums.reduce import reduce_max as exact_max
-from lowprec.sums.scatter import prepare_scatter, row_numbers
 from lowprec.values.keys import Coordinates
 from lowprec.values.rounding import NEAREST_EVEN
 
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
-_ASCENDING = Accumulation(group=None)
 RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
@@ -314,85 +309,6 @@ def largest_magnitude(x: Array, out: Array, control: FloatingPointControl) -> Bo
     return largest
 
 
-def scatter_add(
-    indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None,
-    accumulation: Accumulation | None = None,
-) -> None:  # fmt: skip
-    """Adds rows at indices in float32, in the order in which they stand, from +0.
-
-    Args:
-        indices: integers of any shape; negative ones count from the last row.
-        updates, out: (vertex axes.., indices, n) and (.., rows, n); `out` is float32.
-        first, rows: `out` holds the rows of a result from the first one on, of so many; None: all of them.
-        accumulation: Where partial sums are rounded, to nearest, and to what; None: nowhere.
-
-    Raises:
-        IndexError: an index outside the rows.
-    """
-    numbers, held = row_numbers(indices), out.shape[-2]
-    # a run of rows: indices elsewhere are other tiles' and are left out
-    if rows is not None and held < rows:
-        places, here = in_run(numbers, first, held, rows)
-        numbers, updates = places[here], updates[..., here, :]
-    order = _ASCENDING if accumulation is None else accumulation.with_types(accumulation.accumulate, "float32")
-    call = prepare_scatter(updates.dtype, order, Rounding())
-    call(updates, numbers, held, out=out)
-
-
-def scatter_max(indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None) -> None:
-    """The largest of the rows at each index, element by element, NaN if one is; 0 where there is none.
-
-    Args:
-        indices, first, rows: as of `scatter_add`.
-        updates, out: (vertex axes.., indices, n) and (.., rows, n), of one dtype.
-
-    Raises:
-        IndexError: an index outside the rows.
-    """
-    held = out.shape[-2]
-    places, here = in_run(row_numbers(indices), first, held, held if rows is None else rows)
-    places, updates = places[here], updates[..., here, :]
-    # Sorted, rows of an index lie side by side, and each run is one call.
-    order = np.argsort(places, kind="stable")
-    places, begins = np.unique(places[order], return_index=True)
-    out[...] = 0
-    if places.size:
-        largest = np.maximum.reduceat(updates[..., order, :], begins, axis=-2)
-        # Which of two zeros, and which NaN, differs between processors.
-        largest[largest == 0] = 0
-        largest[np.isnan(largest)] = np.nan
-        out[..., places, :] = largest
-
-
-def in_run(indices: Array, first: int, held: int, rows: int) -> tuple[Array, Array]:
-    """Places in a run of rows, of which a tile holds so many from the first one on, and which of them are in it.
-
-    Raises:
-        IndexError: an index outside all rows; negative ones count from the last.
-    """
-    if indices.size and not -rows <= indices.min() <= indices.max() < rows:
-        raise IndexError(f"indices from {indices.min()} to {indices.max()} are out of bounds for {rows} rows")
-    places = indices % rows - first
-    return places, (places >= 0) & (places < held)
-
-
-def put_along(indices: Array, updates: Array, out: Array) -> None:
-    """Adds elements at the indices of every row in float32, in the order in which they stand, from +0.
-
-    Args:
-        indices, updates: integers and floats (.., k).
-        out: (.., n) float32.
-
-    Raises:
-        IndexError: an index outside [0, n).
-    """
-    places = flat_indices(indices, out.shape[-1]).reshape(-1)
-    # all rows as one table of single elements: `scatter_add` has the stated order already
-    total = np.empty((out.size, 1), np.float32)
-    scatter_add(places, updates.reshape(-1, 1), total)
-    out[...] = total.reshape(out.shape)
-
-
 def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
     """A prepared random mask: f(key, offset, out) writes 1 for what is kept and 0 for what is dropped.
 
@@ -444,44 +360,3 @@ def _has(test: Any, x: Array) -> bool:
 
 def _has_only(test: Any, x: Array) -> bool:
     return bool(test(np.asarray(x, np.float32)).all())
-
-
-def all_reduce(
-    collective: Collective, out_format: Any, control: FloatingPointControl
-) -> Callable[[Array, Key | None, Array], None]:
-    """A prepared sum of what replicas have: f(every, key, out), every (replicas, ...).
-
-    Args:
-        collective: its order, formats and rounding.
-        out_format: the result's; what travels in another is converted once, rounded as the collective says.
-        control: overflow, where the collective's rounding does not say it.
-    """
-    fmt = as_format(out_format)
-    narrows = fmt != collective.wire and not fmt.contains(collective.wire)
-    wide = np.float32 if FLOAT32.contains(fmt) else np.float64  # what has its values, where it has no dtype
-    last = control.rounding(Rounding(collective.rounding.mode, collective.rounding.random_bits), fmt)
-    how = replace(collective, rounding=control.rounding(collective.rounding, collective.wire))
-
-    def call(every: Array, key: Key | None, out: Array) -> None:
-        total = summed(every, how, key=key)
-        if narrows:
-            second = key.fold_in(SECOND_ROUNDING) if key is not None and last.stochastic else None
-            if fmt.dtype is None:
-                total = rounded(total.astype(np.promote_types(total.dtype, wide), copy=False), fmt, last, key=second)
-            else:
-                total = astype(total, fmt, last, key=second)
-        np.copyto(out, total.astype(out.dtype, copy=False))  # exact: the format has all that is left
-
-    return call
-
-
-def first_shard(total: Callable[[Array, Key | None, Array], None], every: Array, key: Key | None, out: Array) -> None:
-    """The first replica's shard of a sum: its first elements."""
-    whole = np.empty(every.shape[1:], out.dtype)
-    total(every, key, whole)
-    out[...] = whole.reshape(-1)[: out.size]
-
-
-def gathered(own: Array, out: Array) -> None:
-    """What all replicas have one after another, if all have the same."""
-    out[...] = np.resize(own, out.size).reshape(out.shape)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipu_core import figures, own, packing, reproduce, study, workloads
-from ipu_core.command_line.given import settings_of
+from ipu_core.command_line.given import settings_of, trained_with
 from ipu_core.command_line.words import OF_CHIPS, OF_SYSTEMS, option
 from ipu_core.study import live
 from ipu_core.study.executors import connected
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def run_study(given: argparse.Namespace) -> int:
     precisions = parse_precisions(given.precisions)
-    settings = settings_of(given, precisions)
+    settings = trained_with(given, precisions)
     if given.executor is not None and given.workers is not None:
         raise ValueError("--workers are processes of this machine, an --executor has workers of its own: give one")
     with connected(given.executor) as executor:
@@ -33,7 +33,7 @@ def run_sweep(given: argparse.Namespace) -> int:
         axes.setdefault(name, []).extend(values)
     if not axes or not all(axes.values()):
         raise ValueError("a sweep is over axes: --axis weights 'e8m10 ... e8m1' --axis lr 0.1 0.01")
-    settings = settings_of(given, study.command.swept(axes, given.base))
+    settings = trained_with(given, study.command.swept(axes, given.base))
     try:
         made = study.command.sweep_of(
             settings, axes, given.out, own.models.load, base=given.base, search=given.search, points=given.points,
@@ -49,7 +49,7 @@ def run_sweep(given: argparse.Namespace) -> int:
 
 def run_train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    return _kept(given, settings_of(given, [precision]), (precision,), [given.seed], workers=1, keep_parameters=True)
+    return _kept(given, trained_with(given, [precision]), (precision,), [given.seed], workers=1, keep_parameters=True)
 
 
 def _kept(
@@ -137,7 +137,7 @@ def run_blame(given: argparse.Namespace) -> int:
     if given.by is not None and limits:
         raise ValueError(f"--{next(iter(limits))} is not for --by {given.by}, which does two runs for each {given.by}")
     study.command.explain(
-        settings_of(given, [precision]), precision, given.seed, given.by, given.out, own.models.load, **limits
+        trained_with(given, [precision]), precision, given.seed, given.by, given.out, own.models.load, **limits
     )
     return 0
 

@@ -69,6 +69,22 @@ def settings_of(given: argparse.Namespace, precisions: Sequence[str]) -> Setting
     )  # fmt: skip
 
 
+def trained_with(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
+    """`settings_of` of what is trained: a learning rate that nobody typed, and that is not of the optimizer, is said.
+
+    Raises:
+        ValueError: as `settings_of`.
+    """
+    settings = settings_of(given, precisions)
+    typed, varied = given.lr is not None, (axis[0] for axis in getattr(given, "axis", ()))
+    if settings.model in MODELS and given.optimizer is not None and not typed and "lr" not in varied:
+        usual = str(USUAL.get(settings.model, {}).get("optimizer", Settings.optimizer))
+        if usual.partition("/")[0] != given.optimizer.partition("/")[0]:
+            what = f"the learning rate {settings.lr:g} was not tuned for {settings.model} with {given.optimizer}"
+            print(f"ipu-core: {what}: --lr says another", file=sys.stderr)
+    return settings
+
+
 def _refuse_of_models(given: argparse.Namespace, model: str) -> None:
     """Refuses options that say what a model in a file says itself."""
     of_models = ("layers", "width", "heads", "context", "text", "batch", "pack", "size", "stash", "dropout", "recipe")

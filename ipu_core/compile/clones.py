@@ -152,7 +152,7 @@ def joined(
         for own in (one.feeds, one.results)
         for place, stream in enumerate(own)
     }
-    joining = _Joining(graph, keys, streams)
+    joining = _Joining(graph, keys, streams, tuple(clone.name for clone in clones))
     steps = joining.together([_called(one.program, clone.name) for clone, one in zip(clones, made, strict=True)])
     return Joined(graph, p.Sequence(*steps), tuple(made), joining.feeds, joining.results)
 
@@ -162,6 +162,7 @@ def _flag(lowered: Lowered) -> Variable | None:
     return None if branch is None else lowered.tensors[branch.flag].variable
 
 
+RESULT = "result "  # how streams of results are called
 Heads = list[tuple[list[p.Program], p.Program]]
 """What is left of programs, each with its next step."""
 
@@ -175,12 +176,14 @@ class _Joining:
         keys: by stream, what those of other clones have in common with which it is one; of feeds it begins with whether
             they bring the same.
         streams: whose each is.
+        names: of the clones.
         feeds, results: the streams of the joined program so far.
     """
 
     graph: Graph
     keys: Mapping[p.DataStream, Hashable]
     streams: Mapping[p.DataStream, tuple[int, int]]
+    names: Sequence[str]
     feeds: dict[p.DataStream, Streamed] = field(default_factory=dict)
     results: dict[p.DataStream, Streamed] = field(default_factory=dict)
 
@@ -232,11 +235,12 @@ class _Joining:
         place = self.feeds if stream.to_device else self.results
         shared = stream.to_device and isinstance(key, tuple) and key[0] is True
         if shared or len(each) == 1:
+            stream = replace(stream, name=self._named(stream))
             place[stream] = whose
             copies = [p.Copy(tensors[0], tensor, stream.name) for tensor in tensors[1:] if tensor.size]
-            return taken, [each[0], *([p.Copies(*copies)] if copies else [])]
+            return taken, [replace(each[0], stream=stream), *([p.Copies(*copies)] if copies else [])]
         beside, parts = self._beside(stream, tensors)
-        name = several([step.stream.name for step in each])
+        name = several([self._named(step.stream) for step in each])
         one = p.DataStream(name, stream.format, beside.shape, stream.to_device)
         place[one] = whose
         pairs = zip(parts, tensors, strict=True)
@@ -245,6 +249,12 @@ class _Joining:
             return taken, [p.StreamCopy(one, beside), p.Copies(*copies)]
         copies = [p.Copy(tensor, part, name) for part, tensor in pairs]
         return taken, [p.Copies(*copies), p.StreamCopy(one, beside)]
+
+    def _named(self, stream: p.DataStream) -> str:
+        """The name of a stream; of a result, which is one clone's, with the clone's, as steps have it."""
+        if stream.to_device:
+            return stream.name
+        return f"{RESULT}{self.names[self.streams[stream][0]]}.{stream.name.removeprefix(RESULT)}"
 
     def _beside(self, stream: p.DataStream, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """A variable on the first clone's first tile that has the elements of all, and their places in it."""

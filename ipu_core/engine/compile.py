@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.chip import tile
+from ipu_core.chip import tile_replicas
 from ipu_core.chip.arrays import words
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.chip.target import Target
@@ -101,8 +101,8 @@ class Compiler:
         if program.collective is None:
             if program.kind != "all_gather":
                 return _copy(words(own), words(out))
-            return lambda: tile.gathered(own, out)
-        call = tile.all_reduce(program.collective, program.destination.format, self.control)
+            return lambda: tile_replicas.gathered(own, out)
+        call = tile_replicas.all_reduce(program.collective, program.destination.format, self.control)
         every, cell = np.broadcast_to(own, (program.replicas, *own.shape)), self.cell
         draws, part = program.collective.rounding.stochastic, program.kind == "reduce_scatter"
 
@@ -111,7 +111,7 @@ class Compiler:
                 raise ValueError("CrossReplica draws random bits: give the engine a key: Engine(graph, program, key=0)")
             key = None if cell.key is None else cell.key.fold_in(program.operation)
             if part:
-                tile.first_shard(call, every, key, out)
+                tile_replicas.first_shard(call, every, key, out)
             else:
                 call(every, key, out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -391,7 +392,12 @@ def _how(arithmetic: EquationArithmetic) -> list[str]:
 
 def text(block: Block) -> str:
     """What digests of steps are made of: it stays, whatever is printed of a Block."""
-    return "\n".join(lines(block, _unnamed))
+    words, whole = "\n".join(lines(block, _unnamed)), dict[str, str]()
+    for var in block.constants:
+        # the name of what a precision converted once had all that is to be said of its format
+        if var.name.endswith(end := f".{format_name(var.type.format)}"):
+            whole[str(var)] = f"{str(var).removesuffix(end)}.{var.type.format}"
+    return re.sub(r"%[^\s,:()=]+", lambda found: whole.get(found[0], found[0]), words) if whole else words
 
 
 def lines(block: Block, note: Note) -> Iterator[str]:

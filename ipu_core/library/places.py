@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.chip import cost, tile, tile_integers
+from ipu_core.chip import cost, tile_integers, tile_scatter
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, InOut, Input, Param
@@ -35,7 +35,7 @@ class SetRow(Codelet):
 
     def compute(self) -> None:
         """Copies the row; the others stay as they are."""
-        places, here = tile.in_run(self.place[0], self.first, self.table.shape[-2], self.rows)
+        places, here = tile_scatter.in_run(self.place[0], self.first, self.table.shape[-2], self.rows)
         self.table[..., places[here], :] = self.row[..., here, :]
 
     def cycles(self, target: Target) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.chip import cost, tile, tile_integers
+from ipu_core.chip import cost, tile, tile_integers, tile_scatter
 from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output
 from ipu_core.graph.graph import Graph
@@ -68,7 +68,7 @@ class PutAlong(Codelet):
 
     def compute(self) -> None:
         """Adds; an index outside the row is an error."""
-        tile.put_along(self.indices, self.updates, self.out)
+        tile_scatter.put_along(self.indices, self.updates, self.out)
         if self.control.traps:
             tile.check_sum("put_along", self.control, (self.updates,), self.out)
 

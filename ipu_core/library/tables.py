@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.chip import cost, tile
+from ipu_core.chip import cost, tile, tile_scatter
 from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
@@ -39,7 +39,7 @@ class Gather(Codelet):
     def compute(self) -> None:
         """Copies rows; an index outside all rows is an error."""
         # negative indices count from the last of all rows, so the run alone cannot tell where they lie
-        places, here = tile.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
+        places, here = tile_scatter.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
         self.out[..., here, :] = self.table[..., places[here], :]
         # `Choose` never takes these rows; they are written so that memory holds the same in every run
         self.out[..., ~here, :] = 0
@@ -84,7 +84,7 @@ class ScatterAdd(Codelet):
 
     def compute(self) -> None:
         """Adds; an index outside all rows is an error."""
-        tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows, self.accumulation)
+        tile_scatter.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows, self.accumulation)
         if self.control.traps:
             tile.check_sum("scatter_add", self.control, (self.updates,), self.out)
 
@@ -101,7 +101,7 @@ class ScatterMax(ScatterAdd):
 
     def compute(self) -> None:
         """Compares; an index outside all rows is an error."""
-        tile.scatter_max(self.indices[0], self.updates, self.out, self.first, self.rows)
+        tile_scatter.scatter_max(self.indices[0], self.updates, self.out, self.first, self.rows)
 
 
 class ColumnCut(NamedTuple):

@@ -13,7 +13,25 @@ from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.rules import LAYERS
 from ipu_core.ir.precision.said_rounding import split_words
 from ipu_core.train.arguments import Recompute, check_recompute
-from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, Optimizer, RmsProp, Sgd
+from ipu_core.train.optim import (
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Asgd,
+    Group,
+    Lamb,
+    Lars,
+    Lion,
+    NAdam,
+    Optimizer,
+    RAdam,
+    RmsProp,
+    Rprop,
+    Sgd,
+)
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 from lowprec import Collective
 from lowprec.threads import MOST
@@ -22,9 +40,10 @@ from lowprec.values.keywords import as_rounding
 
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-OPTIMIZERS: dict[str, type[Sgd] | type[Adam] | type[RmsProp] | type[Adagrad] | type[Lion]] = {
-    "sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb, "rmsprop": RmsProp, "adagrad": Adagrad,
-    "lion": Lion,
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": Sgd, "lars": Lars, "asgd": Asgd, "adam": Adam, "adamw": AdamW, "nadam": NAdam, "radam": RAdam,
+    "adamax": Adamax, "lamb": Lamb, "rmsprop": RmsProp, "adagrad": Adagrad, "adadelta": Adadelta,
+    "adafactor": Adafactor, "lion": Lion, "rprop": Rprop,
 }  # fmt: skip
 SEARCHES = ("grid", "each", "random", "bisect")
 """How a sweep goes through its axes."""
@@ -74,7 +93,8 @@ def optimizer(
     allowed = {f.name: f.default for f in dataclasses.fields(kind) if _plain(f)}
     fields = _options(f"optimizer {name}", words, allowed)
     made = tuple(_group(group) for group in groups)
-    return kind(lr=read_schedule(schedule, lr, steps), groups=made, **fields)
+    chosen: Optimizer = kind(lr=read_schedule(schedule, lr, steps), groups=made, **fields)
+    return chosen
 
 
 def read_schedule(spec: str, lr: float, steps: int) -> float | Schedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from ipu_core.ir.block import Array
@@ -136,6 +136,7 @@ def identity_of(planned: PlannedStep, key: Key) -> dict[str, str]:
     return {
         "precision": training.precision.words(),
         **({} if training.replicas == 1 else {"replicas": str(training.replicas), "collective": added_up}),
+        "optimizer": _said(training.optimizer),
         "traced step": planned.digest,
         "constants": planned.constants,
         **({} if random is None else {"random": repr(random)}),
@@ -166,6 +167,10 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
     expect(Mapping, identity=given)
     own = {"replicas": "1", **own}  # of one it is not said
     for name, mine in own.items():
+        if name == "optimizer":
+            continue  # it is a part of the traced step, and told where that is another
+        if name == "traced step" and given.get(name) != mine:
+            _check_optimizer(what, str(given.get("optimizer", "")), own.get("optimizer", ""))
         if name == "replicas" and given.get(name, "1") == mine:
             continue
         if name in ("loss scale", "control", "constants") and name not in given:
@@ -177,6 +182,31 @@ def check_identity(what: str, given: Mapping[str, Any], own: Mapping[str, str]) 
             other, mine = (does, do) if does == do else (other, mine) if called == calls else (called, calls)
         if other != mine:
             raise ValueError(f"{what} is of a run with {WORDS.get(name) or f'{name} {other}, this one has {mine}'}")
+
+
+def _said(optimizer: Any) -> str:
+    """The kind of an optimizer with the numbers and truth values that it is made of, but for the learning rate."""
+    if not is_dataclass(optimizer):
+        return type(optimizer).__name__
+    plain = {each.name: getattr(optimizer, each.name) for each in fields(optimizer) if each.name != "lr"}
+    told = (f"{name}={x!r}" for name, x in plain.items() if x is None or isinstance(x, bool | int | float))
+    return f"{type(optimizer).__name__}({', '.join(told)})"
+
+
+def _check_optimizer(what: str, given: str, own: str) -> None:
+    """Refuses what was saved under another optimizer, by what differs; older files do not say theirs.
+
+    Raises:
+        ValueError: it differs.
+    """
+    if not given or not own or given == own:
+        return
+    (kind, _, told), (mine, _, tells) = given.partition("("), own.partition("(")
+    words, others = (each.removesuffix(")").split(", ") for each in (told, tells))
+    if kind == mine:
+        kind = f"{kind}({', '.join(one for one in words if one not in others)})"
+        mine = f"{mine}({', '.join(one for one in others if one not in words)})"
+    raise ValueError(f"{what} is of a run with the optimizer {kind}, this one has {mine}")
 
 
 def _check_alike(given: Mapping[str, Array], own: Mapping[str, Array]) -> None:

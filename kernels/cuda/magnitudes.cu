@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (unsigned int e = threadIdx.x; e < 256; e += blockDim.x) exponents[e] = 0;
     __syncthreads();
     // A step at a time, since number times distance may leave 64 bits.
-    i64 at = job.count ? thread * job.apart % job.size : 0;
+    i64 at = thread * job.apart % job.size;
     const i64 along = step * job.apart % job.size;
     for (i64 k = thread; k < job.count; k += step) {
         atomicAdd(&exponents[values(at) >> 23 & 0xff], 1u);

@@ -19,7 +19,7 @@ def refuse_cupy(x: object) -> None:
     if is_cupy(x):
         raise TypeError(
             "this runs on NumPy arrays only: give it x.get(); on a GPU (CuPy arrays) there is rounding, arithmetic, "
-            "sums, products, convolutions and blocks"
+            "sums, products, convolutions, blocks and counts"
         )
 
 

@@ -1,7 +1,8 @@
 """Distances between an array and what it should be: in ulps, relative, and in decibels.
 
 They are float64. Of tensors of torch they are tensors; of arrays of JAX, which holds float64 only where jax_enable_x64
-is set, they are JAX's there and NumPy's elsewhere. Integers beyond 2^53 and masked elements are refused.
+is set, they are JAX's there and NumPy's elsewhere. Of CuPy arrays the distances are CuPy's, made on their device.
+Integers beyond 2^53 and masked elements are refused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import PIECE, in_pieces
+from lowprec.backends.owner import is_cupy, load
 from lowprec.foreign import measures_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import encode, round
-from lowprec.statistics.values import held_by_float64
+from lowprec.statistics.values import held_by_float64, real_operands
 from lowprec.types import Array
+from lowprec.values.conversion import Conversion, conversion_of
 from lowprec.values.formats import FloatFormat, as_format, format_of_dtype
+from lowprec.values.rounding import Rounding
 
 Index = tuple[slice, ...]
 
@@ -41,8 +45,10 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
         ValueError: a value is not on the grid.
         TypeError: no format given and x's dtype is none.
     """
-    x, y = held_by_float64(x), held_by_float64(y)
+    x, y = real_operands(x, y)
     grid = _format_or_dtype(fmt, x)
+    if is_cupy(x) or is_cupy(y):
+        return load("cuda").distances("ulp_distance", x, y, grid, _grid_codes(grid))  # type: ignore[no-any-return]
 
     def distance(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
         a, b = _place(x, grid), _place(y, grid)
@@ -72,8 +78,10 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
     Raises:
         TypeError: no format given and x's dtype is none.
     """
-    x = held_by_float64(x)
+    x, exact = real_operands(x, exact)
     grid = _format_or_dtype(fmt, x)
+    if is_cupy(x) or is_cupy(exact):
+        return load("cuda").distances("ulp_error", x, exact, grid)  # type: ignore[no-any-return]
 
     def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
         exponent = np.maximum(np.frexp(truth)[1] - 1, grid.emin)
@@ -84,7 +92,7 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
             # An infinite truth has no spacing: the distance there is 0, infinite or NaN already.
             return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
 
-    return in_pieces(error, x, held_by_float64(exact))
+    return in_pieces(error, x, exact)
 
 
 @measures_foreign
@@ -95,6 +103,9 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     Equal values (zeros and infinities too) and two NaNs give 0; a non-zero x where `exact` is zero gives infinity, as
     does one infinity; one NaN gives NaN.
     """
+    x, exact = real_operands(x, exact)
+    if is_cupy(x) or is_cupy(exact):
+        return load("cuda").distances("relative_error", x, exact)  # type: ignore[no-any-return]
 
     def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
         distance = _distance(value, truth)
@@ -103,7 +114,7 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
         # 0 / 0 and inf / inf are 0 where both are equal, not NaN.
         return np.where((distance == 0) | ~np.isfinite(distance), distance, ratio)
 
-    return in_pieces(error, held_by_float64(x), held_by_float64(exact))
+    return in_pieces(error, x, exact)
 
 
 @in_default_state
@@ -177,6 +188,12 @@ def _format_or_dtype(fmt: Any, x: Array) -> FloatFormat:
     if found is None:
         raise TypeError(f"{x.dtype} is no floating-point format; say which one is meant with fmt=")
     return found
+
+
+def _grid_codes(fmt: FloatFormat) -> Conversion:
+    """float64's conversion to the codes of a grid: of a value that is not on it those of another."""
+    how = Rounding(overflow="saturate", infinite_input="keep" if fmt.infinities else "max")
+    return conversion_of("code", np.dtype(np.float64), fmt, how)
 
 
 def _place(values: NDArray[np.float64], fmt: FloatFormat) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from lowprec.statistics.histogram import exponent_histogram
 from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
 from lowprec.statistics.shares import Shares, shares
 from lowprec.statistics.updates import wanted_and_lost
-from lowprec.statistics.values import as_float64
+from lowprec.statistics.values import as_float64, real_array
 from lowprec.values.formats import FloatFormat, as_format
 from lowprec.values.keywords import FewBitRoundingLike
 
@@ -52,7 +52,7 @@ def plot_relative_error(x: ArrayLike, exact: ArrayLike, *, ax: Axes | None = Non
 def plot_ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None, *, ax: Axes | None = None, most: int = 8) -> Axes:
     """Share (in %) of pairs that are 0, 1, 2, ... steps apart; the last bar holds `most` and more, NaN has its own."""
     ax = _axes(ax)
-    distance = ulp_distance(x, y, fmt).ravel()
+    distance = ulp_distance(real_array(x), real_array(y), fmt).ravel()
     known = distance[~np.isnan(distance)]
     # Distances go up to 2^64: cut before they become integers.
     counts = np.bincount(np.minimum(known, most).astype(np.int64), minlength=most + 1)

@@ -12,10 +12,12 @@ from lowprec import backends
 from lowprec._caching import cached
 from lowprec._exact_bits import exact_random_bits
 from lowprec._pieces import pieces
+from lowprec.backends.owner import is_cupy, load
+from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import decode
 from lowprec.statistics.underflow import underflowed
-from lowprec.statistics.values import real_array
+from lowprec.statistics.values import real_numbers
 from lowprec.types import Array
 from lowprec.values.conversion import Conversion, conversion_of
 from lowprec.values.formats import FloatFormat, as_format
@@ -52,6 +54,7 @@ class Shares(NamedTuple):
     nan: float
 
 
+@takes_foreign
 @in_default_state
 def shares(
     x: ArrayLike,
@@ -74,13 +77,13 @@ def shares(
             infinite inputs plays no part.
 
     Raises:
-        TypeError: complex, bool or extended-precision x, masked elements, GPU arrays.
+        TypeError: complex, bool or extended-precision x, masked elements.
         ValueError: unknown format or rounding mode; stochastic rounding without a key.
     """
     fmt = as_format(fmt)
     refuse_unknown(policies, BitKeywords)
     how = as_rounding(rounding, **policies)
-    x = real_array(x)
+    x = real_numbers(x)
     if how.random_bits == "exact":
         # Of the whole array, before it is cut into pieces: each must draw as many.
         how = dataclasses.replace(how, random_bits=exact_random_bits(x, fmt) if how.stochastic else 16)
@@ -89,9 +92,12 @@ def shares(
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     seed = 0 if key is None else key_value(key)
     counts = np.zeros(len(Shares._fields), np.int64)
-    for begin, (values,) in pieces(x):
-        # With the piece's own offset: the shares are those of the very rounding that `round` makes.
-        counts += _counts(values, conversion, seed, begin)
+    if is_cupy(x):
+        counts = load("cuda").counts("share", x, codes=conversion, key=seed)
+    else:
+        for begin, (values,) in pieces(x):
+            # With the piece's own offset: the shares are those of the very rounding that `round` makes.
+            counts += _counts(values, conversion, seed, begin)
     return Shares(*(counts / x.size if x.size else np.full(counts.shape, np.nan)).tolist())
 
 

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
+from lowprec.backends.owner import is_cupy, load
+from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
-from lowprec.statistics.values import held_by_float64
+from lowprec.statistics.values import real_operands
 
 
 class Underflow(NamedTuple):
@@ -27,6 +29,7 @@ class Underflow(NamedTuple):
     share: float
 
 
+@takes_foreign
 @in_default_state
 def underflow(exact: ArrayLike, rounded: ArrayLike) -> Underflow:
     """Counts the finite numbers other than zero that rounding turned into a zero of either sign.
@@ -39,13 +42,18 @@ def underflow(exact: ArrayLike, rounded: ArrayLike) -> Underflow:
         rounded: What it became, broadcast with it.
 
     Raises:
-        TypeError: complex, bool or extended precision, masked elements, GPU arrays.
+        TypeError: complex, bool or extended precision, masked elements, arrays on a GPU and here.
         ValueError: integers beyond 2^53; shapes that do not go together.
     """
+    exact, rounded = real_operands(exact, rounded)
     nonzero = zeroed = 0
-    for _, (x, y) in pieces(held_by_float64(exact), held_by_float64(rounded), dtype=np.float64):
-        nonzero += int(np.count_nonzero(np.isfinite(x) & (x != 0)))
-        zeroed += int(np.count_nonzero(underflowed(x, y)))
+    if is_cupy(exact) or is_cupy(rounded):
+        kept, zeroed = load("cuda").counts("underflow", exact, rounded).tolist()
+        nonzero = kept + zeroed
+    else:
+        for _, (x, y) in pieces(exact, rounded, dtype=np.float64):
+            nonzero += int(np.count_nonzero(np.isfinite(x) & (x != 0)))
+            zeroed += int(np.count_nonzero(underflowed(x, y)))
     return Underflow(nonzero, zeroed, zeroed / nonzero if nonzero else math.nan)
 
 

@@ -16,7 +16,7 @@ from lowprec.processor import in_default_state
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
 from lowprec.statistics.measures import ulp_error
-from lowprec.statistics.values import as_float64
+from lowprec.statistics.values import as_float64, real_array
 from lowprec.types import Array
 from lowprec.values.float_format import FloatFormat
 from lowprec.values.formats import as_format, format_of_dtype
@@ -36,8 +36,9 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
 
     Raises:
         AssertionError: names the worst element, its index, its error, and how many exceed the bound.
+        TypeError: a GPU array.
     """
-    error = np.asarray(ulp_error(actual, exact, fmt))
+    error = np.asarray(ulp_error(real_array(actual), real_array(exact), fmt))
     # So written a NaN is bad: it compares false.
     bad = ~(error <= ulps)
     if not bad.any():

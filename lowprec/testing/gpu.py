@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import lowprec as lp
+from lowprec import statistics
 from lowprec.backends.cuda import check
 from lowprec.backends.cuda.device import cupy, host_copy, upload
 from lowprec.testing.gpu_benchmark import rows
@@ -121,8 +122,19 @@ def blocks(make: Make, size: int) -> Iterator[Any]:
     yield lp.hadamard(x, block=4, key=1)
 
 
+def measures(make: Make, size: int) -> Iterator[Any]:
+    """Distances between arrays, and counts of values by kind. (Of NaN no bits are promised.)"""
+    x, y = make(finite(size)), make(finite(size, seed=1))
+    yield from (statistics.ulp_distance(x, y), statistics.ulp_error(x, y), statistics.relative_error(x, y))
+    z = make(numbers(size))
+    yield np.array(statistics.shares(z, "float8_e4m3fn", "stochastic", key=1))
+    yield statistics.exponent_histogram(z).counts
+    yield np.array(statistics.underflow(z, make(finite(size))))
+    yield from map(np.asarray, statistics.magnitudes(z))
+
+
 FAMILIES: tuple[Callable[[Make, int], Iterator[Any]], ...] = (
-    rounding, decoding, arithmetic, functions, sums, products, convolutions, blocks,
+    rounding, decoding, arithmetic, functions, sums, products, convolutions, blocks, measures,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lowprec.backends.cuda.measures import KINDS
 from lowprec.backends.cuda.products import product_defines
 from lowprec.backends.cuda.rounding import _decode_defines, convert_defines
 from lowprec.backends.cuda.sources import OPTIONS
@@ -104,6 +105,9 @@ def kernels() -> Iterator[Kernel]:
     yield Kernel("pack", "layouts.cu", (("LP_KERNEL", "pack"), ("LP_REAL", "float")), 3)
     for squares, name, moved in (("0", "magnitudes, counts", 4), ("1", "magnitudes, squares", None)):
         yield Kernel(name, "magnitudes.cu", (("LP_SQUARES", squares), ("LP_FROM", "Numbers<float>")), moved)
+    for measure, kinds, moved in (("ulp_error", 0, None), ("ulp_distance", 0, 28), ("binade", KINDS["binade"], 8)):
+        counted = (("LP_MEASURE", measure), ("LP_COUNTS", str(kinds)), ("LP_CODE", "u16"))
+        yield Kernel(f"measures, {measure}", "measures.cu", counted, moved)
 
 
 def compiled(kernel: Kernel) -> Report:

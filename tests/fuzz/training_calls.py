@@ -12,7 +12,25 @@ from typing import Any
 import numpy as np
 
 import ipu_core
-from ipu_core import Adagrad, Adam, AdamW, Lamb, Lars, Lion, RmsProp, Sgd, nn, poptorch
+from ipu_core import (
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Asgd,
+    Lamb,
+    Lars,
+    Lion,
+    NAdam,
+    RAdam,
+    RmsProp,
+    Rprop,
+    Sgd,
+    nn,
+    poptorch,
+)
 from tests.fuzz.block_calls import PRECISIONS, batch_of, loss, parameters
 from tests.fuzz.machine_calls import FEW, Arguments, Calls
 from tests.fuzz.wild import Draw
@@ -212,23 +230,30 @@ def _of_loop() -> Calls:
     }  # fmt: skip
 
 
-KINDS = (Sgd, Lars, Adam, AdamW, Lamb, RmsProp, Adagrad, Lion)
+KINDS = (Sgd, Lars, Asgd, Adam, AdamW, NAdam, RAdam, Adamax, Lamb, RmsProp, Adagrad, Adadelta, Adafactor, Lion, Rprop)
 
 
 def _around() -> Calls:
     return {
         "Sgd": (Sgd, lambda d: {**_rates(d), "momentum": 0.9, "nesterov": d.chance(0.5)}),
         "Lars": (Lars, lambda d: {**_rates(d), "momentum": 0.9, "trust": 0.001}),
+        "Asgd": (Asgd, lambda d: {**_rates(d), "lambd": 1e-4, "alpha": d.one_of((0.75, 1, 0)), "t0": 2}),
         **{kind.__name__: (kind, _adam) for kind in (Adam, AdamW, Lamb)},
+        "NAdam": (NAdam, lambda d: {**_rates(d), "b1": 0.9, "b2": 0.99, "momentum_decay": d.one_of((None, 4e-3))}),
+        "RAdam": (RAdam, lambda d: {**_rates(d), "b1": 0.9, "threshold": 5, "eps_corrected": d.chance(0.5)}),
+        "Adamax": (Adamax, lambda d: {**_rates(d), "b1": 0.9, "b2": 0.99, "eps": 1e-8, "scaled_state": 2.0}),
         "RmsProp": (RmsProp, lambda d: {**_rates(d), "momentum": 0.9, "nesterov": d.chance(0.5), "decay": 0.9,
                                         "centered": d.chance(0.5), "eps_in_root": d.chance(0.5), "initial": 0.1}),
         "Adagrad": (Adagrad, lambda d: {**_rates(d), "eps_in_root": d.chance(0.5), "initial": 0.1}),
+        "Adadelta": (Adadelta, lambda d: {**_rates(d), "decay": 0.9, "eps": 1e-6}),
+        "Adafactor": (Adafactor, lambda d: {**_rates(d), "beta2_decay": -0.8, "eps1": 1e-7, "eps2": 1e-3, "d": 1}),
+        "Rprop": (Rprop, lambda d: {"lr": 0.1, "shrink": 0.5, "grow": 1.2, "least": 1e-6, "most": 50}),
         "Lion": (Lion, lambda d: {**_rates(d), "b1": 0.9, "b2": 0.99}),
         **{f"{kind.__name__}.init": (kind(0.1).init, lambda d: {"params": parameters()})
            for kind in KINDS},
         **{f"{kind.__name__}.update": (_update(kind(0.1)), lambda d: {
             "params": parameters(), "gradients": parameters(), "lr": 0.1}) for kind in KINDS},
-        "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "g": np.ones(3, "f4")}),
+        "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "x": np.ones(3, "f4")}),
         "Adam.for_precision": (Adam(0.1).for_precision, lambda d: {"scaled_state": 2.0, "store_root": d.chance(0.5)}),
         "Group": (ipu_core.Group, lambda d: {"pattern": "w*", "lr": 0.5, "decay": 0.1, "frozen": d.chance(0.5)}),
         "mup_groups": (lambda others, **given: ipu_core.mup_groups(*given.values(), *others), lambda d: {

@@ -28,7 +28,7 @@ WORDS = """
 FUNCTIONS = set(WORDS.split())
 METHODS = {"sum", "mean", "var", "std", "prod", "cumsum", "cumprod", "dot"}
 MATHS = {"exp", "log", "sqrt", "fsum", "tanh", "erf", "sin", "cos", "pow"}
-ELSEWHERE = {("fields.py", "cumsum"), ("attention.py", "cos"), ("attention.py", "sin"), ("tile.py", "maximum")}
+ELSEWHERE = {("fields.py", "cumsum"), ("attention.py", "cos"), ("attention.py", "sin"), ("tile_scatter.py", "maximum")}
 """No results of the machine's: borders of blocks; a table of angles that the host makes in float64, as `nn` does; the
 largest of rows, which is one of them."""
 IEEE = {"add", "subtract", "multiply", "divide", "square", "negative", "sqrt", "maximum", "minimum", "clip", "max"}

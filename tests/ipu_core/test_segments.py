@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lowprec
 from ipu_core import Adam, TrainLoop, evaluate, execute, nn, trace, value_and_grad
-from ipu_core.chip import tile
+from ipu_core.chip import tile_scatter
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.run.evaluate import evaluate_flat
 
@@ -116,7 +116,7 @@ def test_a_program_rounds_partial_sums_as_arrays_do() -> None:
 
 def test_rows_without_a_segment_are_written_too() -> None:
     out = np.full((3, 2), 7, np.float32)
-    tile.scatter_max(np.array([1], np.int32), np.full((1, 2), -4, np.float32), out)
+    tile_scatter.scatter_max(np.array([1], np.int32), np.full((1, 2), -4, np.float32), out)
     assert out.tolist() == [[0, 0], [-4, -4], [0, 0]]
 
 

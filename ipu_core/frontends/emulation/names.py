@@ -39,7 +39,9 @@ HIDDEN = frozenset(_HIDDEN.split())
 
 MOMENTS: Mapping[str, str] = {
     "exp_avg": "first_moment", "momentum_buffer": "first_moment", "exp_avg_sq": "second_moment",
-    "max_exp_avg_sq": "second_moment", "square_avg": "second_moment",
+    "max_exp_avg_sq": "second_moment", "square_avg": "second_moment", "exp_inf": "second_moment",
+    "acc_delta": "second_moment", "row_var": "second_moment", "col_var": "second_moment", "variance": "second_moment",
+    "prev": "first_moment", "step_size": "second_moment",
 }  # fmt: skip
 """What the optimizers of torch call their moments."""
 

@@ -13,7 +13,7 @@ from ipu_core.frontends.torch.counters import refuse_counters
 from ipu_core.frontends.torch.export import Exported, dtype_of
 from ipu_core.frontends.torch.interpret import Interpreter, name_of
 from ipu_core.frontends.torch.slots import Slot
-from ipu_core.frontends.torch.weights import WEIGHTS, as_array, as_float32, inverse
+from ipu_core.frontends.torch.weights import WEIGHTS, as_array, as_floats, inverse
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.trace.tracing import trace
@@ -38,9 +38,9 @@ class Captured:
         module: what was captured.
         exported: the graph.
         inference: whether it gives the module's outputs, in eval mode.
-        params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
-            as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
-            tied embeddings as torch's.
+        params: the trainable parameters when it was captured, float32 (float64 of a module of that) by dotted name;
+            tied ones once. Weights lie as products here take them: (inputs, outputs) of linear layers, (kh, kw,
+            channels, outputs) of convolutions; tied embeddings as torch's.
         state: buffers that a step changes, likewise, for inference all of floats; None: there are none.
         counts: counters of batches by name, as they were when it was captured.
     """
@@ -56,7 +56,7 @@ class Captured:
         tensors = self.exported.tensors
         # frozen parameters are constants of the trace: no gradient is computed for them
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self.trained(name)]
-        params = {self.owners[name]: as_float32(tensors[name]) for name in names}
+        params = {self.owners[name]: as_floats(tensors[name], wide=self.exported.wide) for name in names}
         object.__setattr__(self, "params", {name: self.laid(name, array) for name, array in params.items()})
         _, carried, counters = self._traced
         object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
@@ -64,12 +64,26 @@ class Captured:
             buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
             # in eval mode all statistics are read, and a Predictor takes trained ones
             carried = [name for name in buffers if tensors[name].is_floating_point()]
-        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
+        object.__setattr__(self, "state", {name: self.as_numbers(tensors[name]) for name in carried} or None)
 
     @property
     def __name__(self) -> str:
         """The class of the module."""
         return type(self.module).__name__
+
+    @property
+    def captured_narrow(self) -> str:
+        """What is to be said of it in float64; "": its module is one of float64."""
+        if self.exported.wide:
+            return ""
+        return (
+            f"{self.__name__} was captured in float32, tensors that its code makes too, and a finer precision has not "
+            "those of the module in float64: capture module.double()"
+        )
+
+    def as_numbers(self, tensor: Any) -> Array:
+        """A tensor, or array, as this model has it: copied, floats in float32, or float64."""
+        return as_array(tensor, wide=self.exported.wide)
 
     def trained(self, name: str) -> bool:
         return bool(self.exported.tensors[name].requires_grad)
@@ -106,10 +120,14 @@ class Captured:
         """A parameter of torch with its axes in the order that products here take."""
         return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
 
+    def places(self, name: str) -> list[int]:
+        """Where each axis that a parameter has in torch lies here."""
+        return inverse(list(self._layouts.get(name, range(self.params[name].ndim))))
+
     def as_torch(self, name: str, array: Array) -> Array:
-        """A parameter with torch's order of axes, in float32."""
+        """A parameter with torch's order of axes, in float32, or float64 of a module of that."""
         order = self._layouts.get(name, range(array.ndim))
-        return np.asarray(array, np.float32).transpose(inverse(list(order)))
+        return np.asarray(array, np.float64 if self.exported.wide else np.float32).transpose(inverse(list(order)))
 
     @cached_property
     def _traced(self) -> tuple[Block, list[str], dict[str, Array]]:
@@ -214,5 +232,7 @@ class Captured:
                 if kind == "buffer":
                     buffers[name] = inputs[-1]
         torch = optional("torch", extra="torch")
-        results = Interpreter(torch, builder, observe).run(graph or self.exported.graph, inputs)
+        results = Interpreter(torch, builder, observe, wide=self.exported.wide).run(
+            graph or self.exported.graph, inputs
+        )
         return unflatten(self.exported.result, [slot.read() for slot in results]), buffers

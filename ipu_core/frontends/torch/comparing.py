@@ -36,6 +36,7 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.passes.autodiff import value_and_grad
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.run.evaluate import evaluate_flat
 from ipu_core.ir.run.execute import Executable
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.trace.values import Traced, Value
@@ -43,6 +44,8 @@ from ipu_core.placement.orders import OrderRule
 
 NEAR = 2.0**-15
 """The share of the largest element within which results count as torch's without a run in float64."""
+NEAR_WIDE = 2.0**-20
+"""How much nearer results of float64 have to be: sums that cancel lose a part of 2^-29."""
 PIECE = 1 << 16
 """Elements that are compared at a time."""
 RUNS = 8
@@ -56,7 +59,7 @@ def ours(
     model: Captured, graph: Any, params: Mapping[str, Array], state: Mapping[str, Array], leaves: Sequence[Any],
     watched: Callable[[Any], bool] | None = None,
 ) -> Found:  # fmt: skip
-    """What a graph gives in float32 as a loop computes it: with the order of sums that one chooses.
+    """What a graph gives in float32 as a loop computes it, in its order of sums; of a module of float64 in that.
 
     Args:
         model: what was captured.
@@ -81,16 +84,21 @@ def ours(
 
     step = run if model.inference else value_and_grad(run, has_aux=True)
     arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
-    wide = [{name: np.asarray(x, np.float32) for name, x in table.items()} for table in (params, state)]
+    width = np.float64 if model.exported.wide else np.float32
+    wide = [{name: np.asarray(x, width) for name, x in table.items()} for table in (params, state)]
     ideal = trace(step, *wide, arrays)
-    # as a loop does: sums in another order are farther off, and would accuse ordinary nets
-    orders = choose_accumulations(ideal, OrderRule())
-    block = Precision.parse("fp32.32").apply(ideal)
-    # no copies: gradients of a large model take as long to be copied as a third of the products that make them
-    made = Executable(block, orders).run(flatten((*wide, arrays))[0], 0, copied=False)
-    assert block.result is not None  # traced
-    given = unflatten(block.result, made)
-    (_, (outputs, fresh, values)), gradients = (given, {}) if model.inference else given
+    given = flatten((*wide, arrays))[0]
+    if model.exported.wide:
+        made = evaluate_flat(ideal, given)
+    else:
+        # as a loop does: sums in another order are farther off, and would accuse ordinary nets
+        orders = choose_accumulations(ideal, OrderRule())
+        block = Precision.parse("fp32.32").apply(ideal)
+        # no copies: gradients of a large model take as long to be copied as a third of the products that make them
+        made = Executable(block, orders).run(given, 0, copied=False)
+    assert ideal.result is not None  # traced
+    result = unflatten(ideal.result, made)
+    (_, (outputs, fresh, values)), gradients = (result, {}) if model.inference else result
     return Found(
         dict(zip(nodes, values, strict=True)),
         {name: model.as_torch(name, x) for name, x in gradients.items()},
@@ -122,8 +130,10 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}
     found, mine = as_found(model, own), ours(model, graph, model.params, state, leaves)
     # what is so near needs no run in float64
-    if near(found, mine):
+    if near(found, mine, NEAR_WIDE if model.exported.wide else 1.0):
         return
+    if model.exported.wide:
+        raise _other(model, "in float64 its loss, a gradient or a buffer is another than that of what was captured")
     # first the module beside its own graph, both by torch: what differs there left nothing in the graph
     unit, runs = _unit(torch, graph), _Runs(torch, model, graph, model.params, state, leaves)
     for row in _explained(runs, lambda singles: beside(found, singles, runs.exact, unit)):
@@ -201,22 +211,30 @@ def as_found(model: Captured, own: Eager) -> Found:
     return Found({}, gradients, own.outputs, {} if model.inference else buffers)
 
 
-def near(found: Found, mine: Found) -> bool:
-    """Whether two runs are so near (NEAR, SHARE) that rounding explains their distance without further runs."""
+def near(found: Found, mine: Found, finer: float) -> bool:
+    """Whether two runs are so near (NEAR, SHARE) that rounding explains their distance without further runs.
+
+    Args:
+        found, mine: the runs.
+        finer: a factor of both bounds, for formats finer than float32.
+    """
     largest = max(map(largest_of, found.gradients.values()), default=0.0)
     pairs = [(one, other, 0.0) for one, other in zip(found.outputs, mine.outputs, strict=True)]
     for name, gradient in mine.gradients.items():
         # a parameter without a gradient in torch has one of zeros here
         pairs.append((found.gradients.get(name, np.zeros_like(gradient)), gradient, SHARE * largest))
     pairs += [(one, mine.buffers[name], 0.0) for name, one in found.buffers.items()]
-    return all(_all_near(*pair) for pair in pairs)
+    return all(_all_near(one, other, more * finer, finer) for one, other, more in pairs)
 
 
-def _all_near(one: Array, other: Array, more: float) -> bool:
+def _all_near(one: Array, other: Array, more: float, finer: float) -> bool:
     if one.shape != other.shape:
         return False
     one, other = np.atleast_1d(one), np.atleast_1d(other)
-    bound, order = NEAR * largest_of(one) + more, np.argsort(one.strides)[::-1]  # its rows as they lie in memory
+    bound, order = (
+        NEAR * finer * largest_of(one) + more,
+        np.argsort(one.strides)[::-1],
+    )  # its rows as they lie in memory
     pieces = zip(_pieces(one.transpose(order)), _pieces(other.transpose(order)), strict=True)
     return all(_piece_near(*pair, bound) for pair in pieces)
 

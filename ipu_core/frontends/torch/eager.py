@@ -13,7 +13,7 @@ from ipu_core.frontends.torch.export import Exported, modules_of, with_loss
 from ipu_core.frontends.torch.kept import in_mode, same_number, undisturbed
 from ipu_core.frontends.torch.operations.noise import MIDDLES, middle
 from ipu_core.frontends.torch.outside import PREFIX
-from ipu_core.frontends.torch.weights import as_array, as_float32
+from ipu_core.frontends.torch.weights import as_array, as_floats
 from ipu_core.ir.block import Array
 
 
@@ -58,14 +58,14 @@ def eager(
         for name, tensor in tensors.items():
             own[name].data.copy_(tensor)
         with undisturbed(torch, wrapper, numbers=True) as kept:
-            outputs, gradients = _called(torch, wrapper, leaves, inference)
+            outputs, gradients = _called(torch, wrapper, leaves, inference, wide=exported.wide)
             written, counting, other = kept.written, kept.counters, False
             left = _named(wrapper.named_buffers())
-            buffers = {name: as_array(x) for name, x in left.items() if x.is_floating_point()}
+            buffers = {name: as_array(x, wide=exported.wide) for name, x in left.items() if x.is_floating_point()}
             if counting:
                 kept.rewind()
                 # a counter that decides nothing is harmless: only a second call tells
-                again, _ = _called(torch, wrapper, leaves, inference)
+                again, _ = _called(torch, wrapper, leaves, inference, wide=exported.wide)
                 counting = {name: x for name, x in kept.counters.items() if not same_number(counting.get(name), x)}
                 other = any(not np.array_equal(*pair, equal_nan=True) for pair in zip(outputs, again, strict=True))
     changed, counts = ([name.removeprefix(PREFIX) for name in found] for found in (written, counting))
@@ -77,7 +77,9 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name.removeprefix(PREFIX): x for name, x in pairs}
 
 
-def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) -> tuple[list[Array], dict[str, Array]]:
+def _called(
+    torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool, *, wide: bool
+) -> tuple[list[Array], dict[str, Array]]:
     """The outputs of a call, and the gradients."""
     parameters = _named(wrapper.named_parameters(remove_duplicate=False))
     for x in parameters.values():
@@ -87,10 +89,10 @@ def _called(torch: Any, wrapper: Any, leaves: Sequence[Any], inference: bool) ->
         # clones: a forward may write to its inputs
         made = wrapper(*(x.clone() for x in leaves))
     every = made if isinstance(made, tuple) else (made,)
-    outputs = [as_array(x) for x in every]
+    outputs = [as_array(x, wide=wide) for x in every]
     if not inference and every[0].requires_grad:
         every[0].backward()
-    return outputs, {name: as_float32(x.grad) for name, x in parameters.items() if x.grad is not None}
+    return outputs, {name: as_floats(x.grad, wide=wide) for name, x in parameters.items() if x.grad is not None}
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from ipu_core.frontends.torch.classes import Remake, remake_of
 from ipu_core.frontends.torch.errors import Said, in_words, line_of
 from ipu_core.frontends.torch.kept import in_mode, undisturbed
 from ipu_core.frontends.torch.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
+from ipu_core.frontends.torch.stand_ins import standing_in
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths
 from lowprec.checks import shown
 
@@ -39,6 +40,7 @@ class Exported:
         loss: of the output and the last input; None: the module gives it.
         training: the mode it was captured in.
         kept: whether all that the module gives stands behind its loss.
+        wide: whether the module is one of float64.
     """
 
     graph: Any
@@ -51,6 +53,7 @@ class Exported:
     loss: Callable[..., Any] | None
     training: bool
     kept: bool = False
+    wide: bool = False
 
 
 def export(
@@ -78,7 +81,8 @@ def export(
     for name, value in whole.names().items():
         if name.rpartition(".")[2].isdecimal():  # settings have names
             raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
-    tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    wide = is_wide(torch, modules_of(torch, module, loss))
+    tensors = [as_tensor(torch, leaf, name, wide=wide) for leaf, name in zip(leaves, names, strict=True)]
     results, assigned = list[Result](), list[Held]()
     wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)
     if not outputs:
@@ -107,7 +111,8 @@ def export(
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
     result, remake = results[-1] if results else Result(LEAF, remake_of(None))
-    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept)
+    graph = program.graph_module
+    return Exported(graph, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept, wide)
 
 
 class Result(NamedTuple):
@@ -129,7 +134,7 @@ def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
         ValueError: it cannot capture it.
     """
     try:
-        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
+        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch), standing_in(torch):
             # torch's own of its internals, which name no line of the user's
             warnings.simplefilter("ignore")
             return torch.export.export(wrapper, tuple(tensors), strict=False)
@@ -187,8 +192,23 @@ def _within(frames: Sequence[Any]) -> list[Any]:
     return [] if first is None else list(frames[first + 1 :])
 
 
-def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
-    """An example input as a tensor: floats are float32, integers int64, as torch's layers take them.
+def is_wide(torch: Any, modules: Sequence[Any]) -> bool:
+    """Whether the parameters of modules are of float64.
+
+    Raises:
+        ValueError: some are.
+    """
+    found = {x.dtype == torch.float64 for one in modules for x in one.parameters() if x.is_floating_point()}
+    if len(found) > 1:
+        raise ValueError(
+            f"{type(modules[0]).__name__} has parameters of float64 and of float32: module.double() is captured whole, "
+            "for precision='float64', and module.float() for all others"
+        )
+    return found == {True}
+
+
+def as_tensor(torch: Any, leaf: Any, name: str, *, wide: bool) -> Any:
+    """An example input as a tensor: floats are float32, or float64, integers int64, as torch's layers take them.
 
     Raises:
         ValueError: neither a tensor nor an array.
@@ -198,12 +218,14 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
         raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {shown(leaf)}{cure}")
     tensor = torch.as_tensor(leaf).detach()
     if tensor.is_floating_point():
-        return tensor.float()
+        return tensor.double() if wide else tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
 def dtype_of(tensor: Any) -> Any:
-    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too) or int32."""
+    """The NumPy dtype that a tensor of torch has here: float32 (truth values, too), float64 or int32."""
+    if "float64" in str(tensor.dtype):
+        return np.float64
     return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 

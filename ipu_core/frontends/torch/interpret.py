@@ -38,9 +38,13 @@ class Interpreter:
         torch: the module.
         builder: of the trace.
         observe: told of every operation and what it gave, in slots, as soon as it is done.
+        wide: whether constants of float64 stay so, and what would be float32 for torch is refused.
     """
 
-    def __init__(self, torch: Any, builder: Builder, observe: Callable[[Any, Any], None] | None = None) -> None:
+    def __init__(
+        self, torch: Any, builder: Builder, observe: Callable[[Any, Any], None] | None = None, *, wide: bool = False
+    ) -> None:
+        self._wide = wide
         self._torch, self._builder, self._observe = torch, builder, observe
         self._arrays: dict[int, tuple[Any, int, Value]] = {}
 
@@ -110,6 +114,9 @@ class Interpreter:
         function, in_place = counterpart(node)
         if function is None:
             raise not_covered(f"aten.{name}", node)
+        if self._wide and (narrow := _narrow_dtype(node)):
+            why = f"it gives {narrow} in a module of float64, and here it would have float64's digits: x.to(y.dtype)"
+            raise not_covered(f"aten.{name}", node, why)
         result = self._computed(node, name, function, args)
         if name in WRITES:
             result, *written = result
@@ -181,7 +188,7 @@ class Interpreter:
         kept, version, array = self._arrays.get(id(value), (None, 0, None))
         # an operation in place changes a tensor's version, not its id; the tensor is held so that no other gets its id
         if kept is not value or version != value._version:
-            array = _array(value)
+            array = _array(value, wide=self._wide)
             self._arrays[id(value)] = value, value._version, array
         return array
 
@@ -250,10 +257,15 @@ def _constant(value: Value) -> Value:
     return stop_gradient(value) if isinstance(value, Traced) and not isinstance(value.format, str) else value
 
 
-def _array(tensor: Any) -> Any:
-    """A tensor of torch as an array of float32 (truth values too) or int32; one without axes as a number."""
+def _array(tensor: Any, *, wide: bool) -> Any:
+    """A tensor of torch as an array of float32 (truth values too) or int32; one without axes as a number.
+
+    One of float64 stays so where it is wide.
+    """
     if tensor.dim() == 0:
         return tensor.item()
+    if wide and str(tensor.dtype) == "torch.float64":
+        return np.array(tensor.detach().numpy())
     whole = not tensor.is_floating_point() and str(tensor.dtype) != "torch.bool"
     array = (tensor if whole else tensor.float()).detach().numpy()
     return array.astype(np.int32 if whole else np.float32)  # a copy: torch may write to its own later
@@ -263,4 +275,16 @@ def _as_shaped(value: Value, call: NodeCall) -> Value:
     """A value that is written in place, in the shape of its target, and as int32 or float32 where it is a number."""
     if isinstance(value, Traced) or np.ndim(value):
         return broadcast(value, call.shape)
-    return np.full(call.shape, value, np.int32 if call.kind() == "int" else np.float32)
+    return np.full(call.shape, value, np.int32 if call.kind() == "int" else call.width)
+
+
+def _narrow_dtype(node: Any) -> str:
+    """The dtype of a result of narrower floats than float64, but of truth values and integers as floats; else ""."""
+    found = node.meta.get("val")
+    for one in found if isinstance(found, list | tuple) else [found]:
+        name = str(getattr(one, "dtype", "")).removeprefix("torch.")
+        if "float" in name and name != "float64":
+            given = getattr(node.args[0], "meta", {}).get("val") if node.args else None
+            whole = given is not None and hasattr(given, "is_floating_point") and not given.is_floating_point()
+            return "" if whole and name_of(node) in ("to", "type_as", "_to_copy") else name
+    return ""

@@ -15,7 +15,6 @@ from ipu_core.frontends.torch.comparing import fidelity, refuse_other
 from ipu_core.frontends.torch.export import as_tensor, export
 from ipu_core.frontends.torch.fidelity import Fidelity, without_drawing
 from ipu_core.frontends.torch.weights import (
-    as_array,
     read_weights,
     shown_module,
     tensors_of,
@@ -49,6 +48,10 @@ def from_torch(
 
     Dropout draws its masks from the step's key, not from torch's generator. A maximum of several equal elements (in
     pooling) gives them equal shares of its gradient, torch gives all to the first.
+
+    A module of float64 (`module.double()`) is captured in it, parameters, buffers, constants and batch, and
+    `precision="float64"` trains it as torch does. One of float32 is refused in that: numbers that its code makes of
+    tensors are float32's.
 
     Args:
         module: a `torch.nn.Module` whose parameters are floats.
@@ -110,7 +113,7 @@ def captured(
     model = TorchModel(module, exported, inference)
     model.refuse()
     if eager_check:
-        refuse_other(torch, model, [as_tensor(torch, leaf, "") for leaf in bound(batch)[2]])
+        refuse_other(torch, model, [as_tensor(torch, leaf, "", wide=exported.wide) for leaf in bound(batch)[2]])
     return model
 
 
@@ -129,7 +132,7 @@ class TorchModel(Captured):
         """What tells it from others in a study: the class, the captured graph and the tensors that are not trained."""
         carried = {*self.params, *(self.state or {})}
         tensors, owners = self.exported.tensors.items(), self.owners
-        fixed = {name: as_array(x) for name, x in tensors if owners.get(name, name) not in carried}
+        fixed = {name: self.as_numbers(x) for name, x in tensors if owners.get(name, name) not in carried}
         # the graph itself, not the module's source: what was captured decides the bits
         code = [node.format_node() for node in self.exported.graph.graph.nodes]
         return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
@@ -157,10 +160,15 @@ class TorchModel(Captured):
             params, state: as `TrainLoop` gives them; None: as captured.
 
         Raises:
-            ValueError: a batch of other shapes than the example.
+            ValueError: a batch of other shapes than the example, a module of float64.
         """
         torch = optional("torch", extra="torch")
-        leaves = [as_tensor(torch, leaf, "") for leaf in flatten(self.batch(batch))[0]]
+        if self.exported.wide:
+            raise ValueError(
+                f"{self.__name__} is a module of float64, which was compared with torch when it was captured: check "
+                "compares float32, from_torch(module.float(), ...).check(batch)"
+            )
+        leaves = [as_tensor(torch, leaf, "", wide=False) for leaf in flatten(self.batch(batch))[0]]
         self.check_shapes(leaves)
         graph = without_drawing(torch, self.exported.graph)
         return fidelity(torch, self, graph, params or self.params, {**(self.state or {}), **(state or {})}, leaves)
@@ -184,7 +192,10 @@ class TorchModel(Captured):
             steps: training steps done, which counters of batches go on by.
         """
         own, trained = self.module.state_dict(keep_vars=True), self._after(params, state, steps)
-        return {name: trained[owner] if owner in trained else as_array(own[name]) for name, owner in self._tied.items()}
+        return {
+            name: trained[owner] if owner in trained else self.as_numbers(own[name])
+            for name, owner in self._tied.items()
+        }
 
     def _after(self, params: Mapping[str, Array], state: Mapping[str, Array] | None, steps: int) -> dict[str, Array]:
         """The arrays that training changed, in torch's order of axes, by name; tied parameters once."""
@@ -213,7 +224,7 @@ class TorchModel(Captured):
                 raise KeyError(f"the weights hold no {name} of {self.__name__}")
             if tuple(given.shape) != tuple(shape):
                 raise ValueError(f"{name} of {self.__name__} has the shape {tuple(shape)}, not {tuple(given.shape)}")
-            return as_array(given)
+            return self.as_numbers(given)
 
         shapes = {name: x.shape for name, x in self.exported.tensors.items()}
         params = {name: self.laid(name, found(name, shapes[name])) for name in self.params}
@@ -222,7 +233,7 @@ class TorchModel(Captured):
     def save_weights(
         self, path: str | Path, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
     ) -> None:
-        """Writes a safetensors file that torch's users load: what `state_dict` gives, in float32.
+        """Writes a safetensors file that torch's users load: what `state_dict` gives.
 
         Args:
             path: the file, which is there whole or not at all.
@@ -274,6 +285,8 @@ class TorchModel(Captured):
             write_tensors(torch, to, {**self.exported.tensors, **own}, arrays)  # those of the loss, too
             return to
         owners = {name: self.owners.get(name, name) for _, name in self.exported.inputs if name in own}
-        every = {name: arrays.get(owner, as_array(self.exported.tensors[owner])) for name, owner in owners.items()}
+        every = {
+            name: arrays.get(owner, self.as_numbers(self.exported.tensors[owner])) for name, owner in owners.items()
+        }
         write_tensors(torch, to, tensors_of(torch, to), every)
         return to

@@ -34,18 +34,20 @@ def inverse(order: Sequence[int]) -> list[int]:
     return [order.index(axis) for axis in range(len(order))]
 
 
-def as_array(tensor: Any) -> Array:
-    """A tensor or array of numbers, copied; floats of any format as float32."""
+def as_array(tensor: Any, *, wide: bool = False) -> Array:
+    """A tensor or array of numbers, copied; floats of any format as float32, or as float64."""
     if hasattr(tensor, "detach"):
         tensor = tensor.detach()
-        tensor = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        # NumPy has no bfloat16
+        tensor = (tensor.double() if wide else tensor.float()).numpy() if tensor.is_floating_point() else tensor.numpy()
     array = np.array(tensor)
-    return array if array.dtype.kind in "iub" else array.astype(np.float32)
+    return array if array.dtype.kind in "iub" else array.astype(np.float64 if wide else np.float32)
 
 
-def as_float32(tensor: Any) -> Array:
-    """A tensor of floats as an array, in its own memory where it is of float32."""
-    return np.asarray(tensor.detach().float().numpy())
+def as_floats(tensor: Any, *, wide: bool) -> Array:
+    """A tensor of floats as an array of float32 or float64, in its own memory where it is of that."""
+    tensor = tensor.detach()
+    return np.asarray((tensor.double() if wide else tensor.float()).numpy())
 
 
 def tensors_of(torch: Any, module: Any) -> dict[str, Any]:

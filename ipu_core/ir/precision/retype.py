@@ -339,7 +339,7 @@ class Retype:
             return base
         if base in self.constants and said is None:
             # A constant's bits are known: it is converted here, once, and not in every step.
-            new = Var(f"{base.name}.{fmt}", Type(base.type.shape, fmt))
+            new = Var(f"{base.name}.{format_name(fmt)}", Type(base.type.shape, fmt))
             self.constants[new] = cast(self.constants[base], fmt)
             return new
         role = equation.role if equation is not None else "forward"

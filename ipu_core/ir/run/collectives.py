@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ipu_core.chip import tile
+from ipu_core.chip import tile_replicas
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var, is_wide, per_block
 from ipu_core.ir.bodies import flat, reads_of
@@ -42,7 +42,7 @@ def collective_of(equation: Equation) -> Collective:
 
 def meeting(equation: Equation, control: FloatingPointControl) -> Callable[[Array, Key | None, Array], None]:
     """The prepared sum of an all-reduce: f(every, key, out), every (replicas, ...)."""
-    return tile.all_reduce(collective_of(equation), equation.output.type.format, control)
+    return tile_replicas.all_reduce(collective_of(equation), equation.output.type.format, control)
 
 
 @per_block

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core.chip.control import FloatingPointControl
-from ipu_core.chip.tile import SECOND_ROUNDING, dropout_mask, put_along
+from ipu_core.chip.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.chip.tile_convolution import whole
 from ipu_core.chip.tile_integers import has_integers, of_integers
+from ipu_core.chip.tile_scatter import put_along
 from ipu_core.ir.block import Array, Equation, Params, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, GROUP_SUM, STRUCTURE

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.chip import tile, tile_convolution, tile_integers
+from ipu_core.chip import tile, tile_convolution, tile_integers, tile_replicas, tile_scatter
 from ipu_core.chip.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
@@ -163,7 +163,7 @@ def _scatter_add(
     kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
-        tile.scatter_add(indices, updates.reshape(indices.size, width), total, accumulation=order)
+        tile_scatter.scatter_add(indices, updates.reshape(indices.size, width), total, accumulation=order)
         if control.traps:
             tile.check_sum("scatter_add", control, (updates,), total)
         kernel((wide,), key, 0, out)
@@ -179,7 +179,7 @@ def _scatter_max(
     width = math.prod(out.shape[1:])
 
     def call(key: Key | None) -> None:
-        tile.scatter_max(indices, updates.reshape(indices.size, width), out.reshape(out.shape[0], width))
+        tile_scatter.scatter_max(indices, updates.reshape(indices.size, width), out.reshape(out.shape[0], width))
 
     return call
 
@@ -193,7 +193,7 @@ def _put_along(
     kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
-        tile.put_along(indices, updates, wide)
+        tile_scatter.put_along(indices, updates, wide)
         if control.traps:
             tile.check_sum("put_along", control, (updates,), wide)
         kernel((wide,), key, 0, out)
@@ -326,7 +326,7 @@ def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any
     call = meeting(equation, control)
     every = np.broadcast_to(x, (int(equation.params["replicas"]), *x.shape))
     if equation.op == "reduce_scatter":
-        return lambda key: tile.first_shard(call, every, key, out)
+        return lambda key: tile_replicas.first_shard(call, every, key, out)
     return lambda key: call(every, key, out)
 
 
@@ -339,7 +339,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "all_reduce": _all_reduce,
     GROUP_SUM: _all_reduce,
     "reduce_scatter": _all_reduce,
-    "all_gather": lambda equation, operands, out, *_: lambda key: tile.gathered(operands[0], out),
+    "all_gather": lambda equation, operands, out, *_: lambda key: tile_replicas.gathered(operands[0], out),
     "all_reduce_max": _reshape,
     "first_replica": _reshape,
     "each_replica": _reshape,

@@ -7,7 +7,8 @@ no gradient; a remainder has that of x1 - n x2 with a constant n.
 
 from __future__ import annotations
 
-from ipu_core.ir.trace.eager import is_number
+from ipu_core.ir.ops import INT32
+from ipu_core.ir.trace.eager import as_array, format_of, is_number
 from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, shape_of, where
 from lowprec.checks import integer
 
@@ -54,6 +55,7 @@ def remainder(x1: Value, x2: Value) -> Value:
 
     Its gradient is 1 for x1 and -n for x2.
     """
+    _of_floats("%, remainder", x1, x2)
     left = fmod(x1, x2)
     # 0 is added by `apply`, which leaves it: -0 becomes +0, and the gradient is still 1.
     below = elementwise("negative", apply("add", elementwise("negative", left), 0.0))
@@ -67,6 +69,7 @@ def on_side_of(left: Value, x2: Value) -> Value:
 
 def floor_divide(x1: Value, x2: Value) -> Value:
     """The floor of x1 / x2, as if it had not been rounded before; x1 / x2 itself where x2 is 0. Its gradient is 0."""
+    _of_floats("//, floor_divide", x1, x2)
     x1, x2 = (x if is_number(x) else apply("stop_gradient", x) for x in (x1, x2))
     left, plain = fmod(x1, x2), elementwise("divide", x1, x2)
     # A whole number, but for the two roundings.
@@ -80,6 +83,15 @@ def floor_divide(x1: Value, x2: Value) -> Value:
     # Of a quotient that is 0, the sign is that of x1 / x2.
     signed = where(quotient, close, elementwise("multiply", plain, 0.0))
     return _where(elementwise("equal", x2, 0.0), plain, signed)
+
+
+def _of_floats(name: str, *operands: Value) -> None:
+    """Refuses integers by the name of what was asked for, which is made of operations of other names."""
+    for position, x in enumerate(operands):
+        if (x.format if isinstance(x, Traced) else format_of(as_array(x))) == INT32 and not is_number(x):
+            raise TypeError(
+                f"{name}: operand {position} must be floats (int32 numbers are compared, index and label), not int32"
+            )
 
 
 def divmod_of(x1: Value, x2: Value) -> tuple[Value, Value]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from ipu_core.ir.trace.values import Value, apply, elementwise, scope, shape_of, where
-from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
+from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, since, vectors
 from lowprec.checks import truth
 
 
@@ -78,29 +79,32 @@ class Adam(Common):
     def init(self, params: Any) -> Any:
         """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""
         state = self.begin(params, **{name: self.zeros(params) for name in self._moments})
-        return {**state, "corrections": [np.float32(0), np.float32(0)]} if self.bias_correction else state
+        return {**state, "corrections": [np.float32(x) for x in self._start]} if self.bias_correction else state
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         # A row of p packed sequences is p updates' worth of examples, and the moments decay as often.
         b1, b2 = self.b1**self.packing, self.b2**self.packing
         clip = self.clipped(gradients)
-        corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
+        old = state["corrections"] if self.bias_correction else []
+        with scope(old, role="optimizer"):
+            corrections, factors = self._correct(old, b1, b2) if old else ([], [])
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value, *largest: Value) -> tuple[Value, ...]:
             g, scale = clip(g), self.precision_scale
-            if not self.decoupled and (decay := self.decay_of(name, w)):
-                g = apply("scaled_add", g, w, decay)
+            if not self.decoupled:
+                g = self.decayed(name, w, g)
             # The optimizer's own scale multiplies the gradient; a precision's is folded into the factors below.
             if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
-            # v holds squares, so it has the square of the scale.
-            v = self._second(v, g, b2, (1 - b2) * scale**2)
+            v = self._second(v, g, b2)
             if self.amsgrad:
                 with scope(v, family="second_moment"):
                     largest = (elementwise("maximum", *largest, v),)
-            x = self._direction(name, w, m, largest[0] if largest else v, corrections)
+            x = self._direction(m, g, largest[0] if largest else v, factors)
+            if self.decoupled:
+                x = self.decayed(name, w, x)
             return x, self._scale(name, w, x, rate, state), m, v, *largest
 
         new, kept = self.each(params, gradients, state, lr, one, *self._moments)
@@ -111,8 +115,20 @@ class Adam(Common):
         """What the state keeps for each parameter."""
         return ("first_moment", "second_moment", *(["largest_second_moment"] if self.amsgrad else []))
 
-    def _second(self, v: Value, g: Value, b2: float, share: float) -> Value:
+    @property
+    def _start(self) -> tuple[float, ...]:
+        """The corrections before the first step."""
+        return 0.0, 0.0
+
+    def _correct(self, old: Sequence[Value], b1: float, b2: float) -> tuple[list[Value], Sequence[Value]]:
+        """The corrections of this step, which are kept, and what directions take of them."""
+        kept = [since(q, b) for q, b in zip(old, (b1, b2), strict=True)]
+        return kept, kept
+
+    def _second(self, v: Value, g: Value, b2: float) -> Value:
         """The new second moment, or its root, as it is stored."""
+        # v holds squares, so it has the square of the scale.
+        share = (1 - b2) * self.precision_scale**2
         if not self.store_root:
             return moment("second_moment", elementwise("multiply", v, b2), apply("square", g), share)
         # v is squared in float32: only the root is rounded to the format of the moment.
@@ -120,21 +136,21 @@ class Adam(Common):
         with scope(whole, family="second_moment"):
             return apply("sqrt", whole)
 
-    def _correct(self, q: Value, b: float) -> Value:
-        """1 - b^t from 1 - b^(t-1), without cancellation."""
-        with scope(q, role="optimizer"):
-            return apply("scaled_add", 1 - b, q, b)
+    def _direction(self, m: Value, g: Value, v: Value, factors: Sequence[Value]) -> Value:
+        """The moment over the root, from moments as they are stored and what `_correct` gave."""
+        if factors:
+            m = elementwise("divide", m, factors[0])
+        return elementwise("divide", m, self._root(v, factors[1] if factors else None))
 
-    def _direction(self, name: str, w: Value, m: Value, v: Value, corrections: list[Value]) -> Value:
-        if corrections:
-            m = elementwise("divide", m, corrections[0])
-            v = elementwise("divide", v, apply("sqrt", corrections[1]) if self.store_root else corrections[1])
-        root = v if self.store_root else apply("sqrt", v)
+    def _root(self, v: Value, correction: Value | None) -> Value:
+        if correction is not None:
+            v = elementwise("divide", v, apply("sqrt", correction) if self.store_root else correction)
+        return elementwise("add", v if self.store_root else apply("sqrt", v), self._scaled_eps)
+
+    @property
+    def _scaled_eps(self) -> float:
         # m and the root are larger by the scale. eps has to be too, or the quotient is another one.
-        root = elementwise("add", root, self.eps * (self.scaled_state or 1.0) * self.precision_scale)
-        x = elementwise("divide", m, root)
-        decay = self.decay_of(name, w) if self.decoupled else 0.0
-        return apply("scaled_add", x, w, decay) if decay else x
+        return self.eps * (self.scaled_state or 1.0) * self.precision_scale
 
     def _scale(self, name: str, w: Value, x: Value, minus: Value, state: Any) -> Value:
         return minus

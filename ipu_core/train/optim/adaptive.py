@@ -1,4 +1,4 @@
-"""RMSprop, Adagrad and Lion: steps of one size for each element, by its past gradients."""
+"""RMSprop, Adagrad and Adadelta: steps of one size for each element, by the squares of its past gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.pytree import flatten, named, unflatten
-from ipu_core.ir.trace.array_functions import sign
 from ipu_core.ir.trace.values import Value, apply, elementwise, shape_of
 from ipu_core.train.optim.common import Common, Exclude, Rate, check, moment, vectors
 from lowprec.checks import truth
@@ -37,10 +36,6 @@ class _BySquares(Common):
         own = [None if self.group(name).frozen else np.full(shape_of(p), self.initial, np.float32)
                for name, p in named(params)]  # fmt: skip
         return unflatten(flatten(params)[1], own)
-
-    def _decayed(self, name: str, w: Value, g: Value) -> Value:
-        decay = self.decay_of(name, w)
-        return apply("scaled_add", g, w, decay) if decay else g
 
     def _over_root(self, g: Value, v: Value) -> Value:
         if self.eps_in_root:
@@ -99,7 +94,7 @@ class RmsProp(_BySquares):
                 *(["mean_gradient"] if self.centered else [])]  # fmt: skip
 
         def one(name: str, w: Value, g: Value, rate: Value, v: Value, *others: Value) -> tuple[Value, ...]:
-            g = self._decayed(name, w, clip(g))
+            g = self.decayed(name, w, clip(g))
             v = moment("second_moment", elementwise("multiply", v, decay), apply("square", g), 1 - decay)
             mean, spread = list[Value](), v
             if self.centered:
@@ -139,7 +134,7 @@ class Adagrad(_BySquares):
         clip = self.clipped(gradients)
 
         def one(name: str, w: Value, g: Value, rate: Value, v: Value) -> tuple[Value, Value, Value]:
-            g = self._decayed(name, w, clip(g))
+            g = self.decayed(name, w, clip(g))
             v = moment("second_moment", v, apply("square", g), 1.0)
             return self._over_root(g, v), rate, v
 
@@ -147,50 +142,53 @@ class Adagrad(_BySquares):
 
 
 @dataclass(frozen=True)
-class Lion(Common):
-    """Lion (Chen and others, arXiv 2302.06675): w -= lr * (sign(b1 m + (1-b1) g) + weight_decay * w).
+class Adadelta(Common):
+    """Adadelta (Zeiler, arXiv 1212.5701): w -= lr * sqrt(u + eps) / sqrt(v + eps) * g, steps as large as the past ones.
 
-    Then m = b2 m + (1-b2) g. The sign of 0 is 0.
+    v = decay v + (1-decay) g^2, and u the same of the squares of the steps, without lr, after each.
 
     Attributes:
         lr: learning rate, or a schedule: step -> learning rate.
-        b1: share of the moment in what the sign is taken of, in [0, 1).
-        b2: decay of the moment, in [0, 1).
-        weight_decay: decoupled decay.
+        decay: of v and u, in [0, 1).
+        eps: added under both roots; without it nothing ever moves.
+        weight_decay: added to the gradient, times the weight.
         exclude: (name, shape) -> whether the parameter has no decay.
 
-    See `Common` for groups and clipping.
+    See `Common` for groups and clipping. A precision stores u as it does v: as second moments.
 
     Raises:
         TypeError: a field that is no number.
         ValueError: a field out of range.
     """
 
-    lr: Rate = 1e-4
-    b1: float = 0.9
-    b2: float = 0.99
+    lr: Rate = 1.0
+    decay: float = 0.9
+    eps: float = 1e-6
     weight_decay: float = 0.0
     exclude: Exclude = vectors
 
     def __post_init__(self) -> None:
         self.check_common(self.lr, self.exclude)
-        for field in ("b1", "b2"):
-            check(f"Lion: {field}", getattr(self, field), 0, 1)
-        check("Lion: weight_decay", self.weight_decay, 0, float("inf"))
+        check("Adadelta: decay", self.decay, 0, 1)
+        for field in ("eps", "weight_decay"):
+            check(f"Adadelta: {field}", getattr(self, field), 0, float("inf"))
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
-        return self.begin(params, first_moment=self.zeros(params))
+        return self.begin(params, second_moment=self.zeros(params), squared_steps=self.zeros(params))
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         clip = self.clipped(gradients)
 
-        def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, Value, Value]:
-            g = clip(g)
-            x = sign(apply("scaled_add", elementwise("multiply", m, self.b1), g, 1 - self.b1))
-            m = moment("first_moment", elementwise("multiply", m, self.b2), g, 1 - self.b2)
-            decay = self.decay_of(name, w)
-            return apply("scaled_add", x, w, decay) if decay else x, rate, m
+        def one(name: str, w: Value, g: Value, rate: Value, v: Value, u: Value) -> tuple[Value, ...]:
+            g = self.decayed(name, w, clip(g))
+            v = self._averaged(v, g)
+            root = apply("sqrt", elementwise("add", v, self.eps))
+            x = elementwise("multiply", elementwise("divide", apply("sqrt", elementwise("add", u, self.eps)), root), g)
+            return x, rate, v, self._averaged(u, x)
 
-        return self.each(params, gradients, state, lr, one, "first_moment")
+        return self.each(params, gradients, state, lr, one, "second_moment", "squared_steps")
+
+    def _averaged(self, v: Value, x: Value) -> Value:
+        return moment("second_moment", elementwise("multiply", v, self.decay), apply("square", x), 1 - self.decay)

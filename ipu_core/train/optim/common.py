@@ -245,6 +245,11 @@ class Common:
         decay, exclude = self.weight_decay, self.exclude  # type: ignore[attr-defined]  # of every subclass
         return 0.0 if exclude(name, shape_of(w)) else decay
 
+    def decayed(self, name: str, w: Value, x: Value) -> Value:
+        """A gradient, or a direction, with the decay of its parameter."""
+        decay = self.decay_of(name, w)
+        return apply("scaled_add", x, w, decay) if decay else x
+
     def clipped(self, gradients: Any) -> Callable[[Value], Value]:
         """The function that clips each gradient."""
         # A frozen parameter is not updated, so its gradient must not shrink the others'.
@@ -315,7 +320,7 @@ class Common:
                     # Written all the same, so that it is stored in the precision's format.
                     results.append((write(w, w, 0.0), *(None for _ in kept)))
                     continue
-                own = [column[name] for column in columns]
+                own = [column.get(name) for column in columns]
                 direction, factor, *new = change(name, w, g, rate(group), *own[: len(moments)])
                 if self.kahan:
                     results.append((*_compensated(w, direction, factor, own[-1], new),))
@@ -343,10 +348,15 @@ def _clip(bound: float | None, g: Value) -> Value:
     return g if bound is None else elementwise("minimum", elementwise("maximum", g, -bound), bound)
 
 
-def moment(family: str, decayed: Value, fresh: Value, scale: float) -> Value:
+def moment(family: str, decayed: Value, fresh: Value, scale: Value) -> Value:
     """The equation that stores a moment."""
     with scope((decayed, fresh), family=family):
         return apply("scaled_add", decayed, fresh, scale)
+
+
+def since(q: Value, b: Value) -> Value:
+    """1 - b^t from 1 - b^(t-1), without cancellation."""
+    return apply("scaled_add", elementwise("subtract", 1.0, b) if isinstance(b, Traced) else 1 - b, q, b)
 
 
 def write(weight: Value, direction: Value, scale: Value) -> Value:

@@ -32,6 +32,7 @@ from lowprec.backends.cuda.device import check, copied, from_dlpack, output_apar
 from lowprec.backends.cuda.elementwise import arithmetic, elementwise
 from lowprec.backends.cuda.layouts import pack, rotated, unpack
 from lowprec.backends.cuda.magnitudes import magnitudes
+from lowprec.backends.cuda.measures import counts, distances
 from lowprec.backends.cuda.products import product
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.cuda.sums import folded, maximum, reduce, scatter, shaped, sum_parts
@@ -49,8 +50,10 @@ __all__ = [
     "correlate",
     "correlate_gradient",
     "correlate_windows",
+    "counts",
     "decode",
     "dequantize",
+    "distances",
     "elementwise",
     "fold_in",
     "folded",

@@ -107,6 +107,7 @@ MAGNITUDES = _struct(
 COUNTS = _struct(
     *((name, "u8") for name in ("zeros", "infinite", "nan")), ("exponents", "u8", (256,)), ("largest", "u4")
 )
+MEASURE = _struct(("format", FORMAT), ("size", "i8"), ("largest", "f8"), ("least", "f8"))
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 

@@ -29,8 +29,9 @@ BAD = [
     (["--seeds", "100000000000"], "must be an integer from 1 to 1,024, not '100000000000'"),
     (["--out", ""], "must name a folder"),
     (
-        ["--optimizer", "adadelta"],
-        "unknown optimizer 'adadelta': choose sgd, lars, adam, adamw, lamb, rmsprop, adagrad or lion",
+        ["--optimizer", "adadeltas"],
+        "unknown optimizer 'adadeltas': choose sgd, lars, asgd, adam, adamw, nadam, radam, adamax, lamb, rmsprop, "
+        "adagrad, adadelta, adafactor, lion or rprop",
     ),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),

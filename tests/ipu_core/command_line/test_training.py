@@ -172,3 +172,17 @@ def test_a_damaged_manifest_is_left_alone_where_a_study_is_forced(tmp_path: Path
     assert [exit_code(*words), exit_code(*words, "--force")] == [2, 0]
     assert (tmp_path / "a" / "manifest.json").read_text() == "{}"
     assert (tmp_path / "a-2" / "table.txt").is_file()
+
+
+def test_a_rate_that_is_not_of_the_optimizer_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = "was not tuned for mlp with adam/b1=0.8: --lr says another"
+    plain = ["--layers", "64-8-10", "--steps", "1", "--batch", "4", "--engine", "direct", "--out", str(tmp_path)]
+    other = ["--optimizer", "adam/b1=0.8", *plain, "--force"]
+    assert exit_code("train", *other) == 0
+    assert capfd.readouterr().err.count(f"the learning rate 0.001 {said}") == 1
+    for typed in (["train", *other, "--lr", "0.01"], ["train", *plain, "--force", "--optimizer", "sgd/momentum=0.9"]):
+        assert exit_code(*typed) == 0
+        assert "tuned" not in capfd.readouterr().err
+    swept = ["--axis", "lr", "0.1", "0.01", "--seeds", "1"]
+    assert exit_code("sweep", *other[:-2], str(tmp_path / "sweep"), *swept) == 0
+    assert "tuned" not in capfd.readouterr().err

@@ -59,21 +59,21 @@ def test_infinities_and_nan_are_explained_by_themselves_alone(bad: float) -> Non
     broken = np.float32([1.0, bad, 0.5])
     assert wrong(found(broken), [found()]) == {("gradient", "w")}
     assert wrong(found(), [found(broken)]) == set()
-    assert not near(found(), found(broken))
-    assert not near(found(broken), found())
-    assert near(found(broken), found(broken))
+    assert not near(found(), found(broken), 1.0)
+    assert not near(found(broken), found(), 1.0)
+    assert near(found(broken), found(broken), 1.0)
     both = [Found({}, {"w": broken, "v": v}, [np.asarray(1.0)]) for v in (ONE, -ONE)]
-    assert not near(*both)  # the largest of all gradients is a number
+    assert not near(*both, 1.0)  # the largest of all gradients is a number
     rows = beside(both[1], [both[0]], both[0])
     assert [row.explained for row in rows] == [True, False, True]
 
 
 def test_near_looks_at_loss_gradients_and_buffers() -> None:
     step = np.float32(4 * NEAR)
-    assert near(found(), found(ONE * (1 + NEAR / 2)))
+    assert near(found(), found(ONE * (1 + NEAR / 2)), 1.0)
     for other in (found(ONE + step), found(loss=1 + step), found(buffer=ONE + step), found(-ONE), found(0 * ONE)):
-        assert not near(found(), other)
-    assert not near(Found({}, {}, [np.asarray(1.0)]), found())  # torch has no gradient where there is one here
+        assert not near(found(), other, 1.0)
+    assert not near(Found({}, {}, [np.asarray(1.0)]), found(), 1.0)  # torch has no gradient where there is one here
 
 
 def test_a_report_says_what_it_did_not_see() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, Sgd, TrainLoop, compare, from_torch
+from ipu_core import Adam, Sgd, TrainLoop, compare, from_torch, from_torch_optimizer
 from ipu_core.errors import NotCovered
 from lowprec import float32
 from tests.ipu_core.frontends.torch_peer import check_gradients, check_losses, check_narrow, loss_of
@@ -318,3 +318,38 @@ def test_labels_that_are_no_class_are_seen() -> None:
 def test_torch_is_imported_by_from_torch_alone() -> None:
     code = "import sys, ipu_core; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_labels_of_any_length_are_aligned_as_torch_aligns_them() -> None:
+    """Rows too short for their labels, padding that is no label, equal neighbours; in half on the tiles, too."""
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = torch.nn.GRU(3, 8, batch_first=True), torch.nn.Linear(8, 6)
+            self.loss = torch.nn.CTCLoss(zero_infinity=True)
+
+        def forward(self, x: Any, labels: Any, places: Any, lengths: Any) -> Any:
+            return self.loss(self.out(self.rnn(x)[0]).log_softmax(-1).transpose(0, 1), labels, places, lengths)
+
+    labels = torch.tensor([[1, 1, 2, 5, 5], [3, 4, 5, -1, 77], [1, 2, 3, 4, 5], [2, 0, 0, 0, 0]])
+    batch = torch.randn(4, 12, 3), labels, torch.tensor([12, 10, 3, 12]), torch.tensor([5, 3, 5, 1])
+    module, own = Net(), torch.ctc_loss
+    model = from_torch(module, batch)
+    assert torch.ctc_loss is own  # captured by a stand-in, which is gone
+    assert model.check(batch).first is None
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    settings = from_torch_optimizer(model, optimizer)
+    loops = [
+        TrainLoop(model, model.params, batch, optimizer=settings, precision=precision, engine=engine)
+        for precision, engine in (("fp32.32", "direct"), ("fp16.16/nearest", "direct"), ("fp16.16/nearest", "tiles"))
+    ]
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = module(*batch)
+        loss.backward()
+        optimizer.step()
+        exact, half, tiles = (loop.train(batch) for loop in loops)
+        assert exact == pytest.approx(loss.item(), rel=1e-6)
+        assert half == tiles == pytest.approx(exact, rel=1e-2)

@@ -277,6 +277,22 @@ IMAGES = {
     ),
     "adaptive_max_pool": lambda v: F.adaptive_max_pool2d(v.i, 2) + F.adaptive_max_pool1d(v.a, 3).mean(),
     "upsample_nearest2d": lambda v: F.interpolate(v.i, scale_factor=2, mode="nearest"),
+    "grid_sampler affine_grid_generator": lambda v: sum(
+        F.grid_sample(v.i, grid, mode, beyond, align_corners=align).square().mean()
+        for align in (False, True)
+        for grid in (1.3 * v.a[:, :, :2].unsqueeze(1), F.affine_grid(v.b[:, :2, :3], (2, 4, 5, 1), align_corners=align))
+        for mode in ("bilinear", "nearest")
+        for beyond in ("zeros", "border")
+    ),
+    "grid_sampler at the elements": lambda v: sum(  # where slopes jump
+        F.grid_sample(
+            v.i,
+            F.affine_grid(torch.eye(2, 3) + 0 * v.b[:, :2, :3], v.i.shape, align_corners=True),
+            padding_mode=beyond,
+            align_corners=True,
+        )
+        for beyond in ("zeros", "border")
+    ),
 }
 NORMS = {
     "layer_norm rms_norm": lambda v: (
@@ -414,6 +430,25 @@ MORE = {
         + F.interpolate(v.i, (4, 11), mode="bilinear", align_corners=True)
         + F.interpolate(v.i, (9, 4), mode="bicubic").square().mean()
         + F.interpolate(v.i, scale_factor=2, mode="bicubic", align_corners=True).square().mean()
+    ),
+    "ctc_loss": lambda v: (
+        sum(
+            F.ctc_loss(torch.cat([v.a, v.b, v.p]).log_softmax(-1), labels, places, lengths, blank, reduction, zero)
+            for labels, places, lengths, blank, reduction, zero in (
+                (v.n.repeat(2, 1)[:3], (6, 5, 4), (3, 2, 1), 0, "mean", False),
+                (v.n.repeat(2, 1)[:3], torch.tensor([6, 2, 6]), torch.tensor([3, 3, 0]), 2, "sum", True),
+                (
+                    torch.tensor([[1, 1, -7], [3, 3, 3], [1, 2, 1]]),
+                    v.n.new_tensor([6, 6, 6]),
+                    v.n.flatten()[:3],
+                    0,
+                    "mean",
+                    True,
+                ),
+            )
+        )
+        + F.ctc_loss(v.a.flatten(0, 1), v.n[0, :2] % 3, (6,), (2,), blank=3, reduction="none")
+        + F.ctc_loss(v.b.transpose(0, 1), v.n % 2, (3, 3), (1, 1), blank=2, reduction="none").sum()
     ),
     "cdist pairwise_distance": lambda v: (
         torch.cdist(v.a, v.b)

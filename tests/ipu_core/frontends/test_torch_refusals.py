@@ -85,3 +85,42 @@ def test_torch_s_own_ways_are_put_back() -> None:
     with pytest.raises(ValueError, match="cannot capture"):
         from_torch(of_class(lambda self, x: wrong(x)), (X,))
     assert getattr(tracer, name, None) is kept
+
+
+IMAGE, PLACES = torch.rand(2, 1, 4, 4), torch.rand(2, 3, 3, 2)
+LABELS = torch.tensor([1, 2, 1])
+
+
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda w: nn.functional.grid_sample(w * IMAGE, PLACES, "bicubic", align_corners=False), "mode='bicubic'"),
+        (
+            lambda w: nn.functional.grid_sample(w * IMAGE, PLACES, padding_mode="reflection", align_corners=False),
+            "padding_mode='reflection'",
+        ),
+        (
+            lambda w: nn.functional.grid_sample(w * IMAGE[:, None], torch.rand(2, 3, 3, 3, 3), align_corners=False),
+            r"volumes \(3d\)",
+        ),
+        (
+            lambda w: nn.functional.affine_grid(w * torch.rand(2, 3, 4), (2, 1, 3, 3, 3), align_corners=False),
+            r"volumes \(3d\)",
+        ),
+        (
+            lambda w: nn.functional.ctc_loss((w * torch.rand(5, 2, 3)).log_softmax(-1), LABELS, (5, 5), (2, 1)),
+            r"targets of all rows in one array: pad them to \(rows, labels\)",
+        ),
+    ],
+)
+def test_parts_of_operations_are_refused_by_name(function: Callable[..., Any], words: str) -> None:
+    class Of(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: Any) -> Any:
+            return function(self.w * x.mean()).sum()
+
+    with pytest.raises(NotCovered, match=words):
+        from_torch(Of(), (X,))

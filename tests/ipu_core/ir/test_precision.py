@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.block import Block, Equation, text
 from ipu_core.ir.precision.precision import PRESETS, Precision
 from ipu_core.ir.trace.tracing import trace
 from ipu_core.ir.verify import verify
@@ -114,6 +114,9 @@ def test_constants_are_converted_when_the_pass_runs():
     (constant,) = block.constants.values()
     assert constant.dtype == np.float16
     assert [e.op for e in block.equations] == ["convert", "dot"]
+    assert "%constant0.float16)" in str(block)
+    # a digest has what it had when the whole format was printed
+    assert f"%constant0.{float16})" in text(block)
 
 
 def test_overrides():

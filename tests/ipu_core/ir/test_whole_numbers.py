@@ -116,3 +116,16 @@ def test_unit_scaling_leaves_finite_factors() -> None:
     value, gradient = value_and_grad(scaled)(x, x.T.copy())
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda x: x // 2, "//, floor_divide: operand 0 must be floats"),
+        (lambda x: 7.0 % x, "%, remainder: operand 1 must be floats"),
+        (lambda x: np.fmod(x, 2), "fmod: operand 0 must be floats"),
+    ],
+)
+def test_integers_are_refused_by_what_was_asked_for(f: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        trace(f, np.ones(3, np.int32))

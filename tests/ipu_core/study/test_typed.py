@@ -13,7 +13,24 @@ from ipu_core.study.models.catalogue import problem
 from ipu_core.study.settings import Settings
 from ipu_core.study.typed import optimizer, read_schedule
 from ipu_core.train.data import dataset as data
-from ipu_core.train.optim import Adagrad, Adam, AdamW, Group, Lamb, Lars, Lion, RmsProp, Sgd
+from ipu_core.train.optim import (
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Asgd,
+    Group,
+    Lamb,
+    Lars,
+    Lion,
+    NAdam,
+    RAdam,
+    RmsProp,
+    Rprop,
+    Sgd,
+)
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, WarmUp
 
 
@@ -27,6 +44,13 @@ from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Wa
         ("lamb/max_weight_norm=10/scaled_state=64", Lamb(0.5, max_weight_norm=10.0, scaled_state=64.0)),
         ("rmsprop/momentum=0.9/centered", RmsProp(0.5, momentum=0.9, centered=True)),
         ("adagrad/initial=0.1", Adagrad(0.5, initial=0.1)),
+        ("nadam/momentum_decay=0.01", NAdam(0.5, momentum_decay=0.01)),
+        ("radam/eps_corrected=false", RAdam(0.5, eps_corrected=False)),
+        ("adamax/b2=0.9", Adamax(0.5, b2=0.9)),
+        ("adadelta/eps=0.1", Adadelta(0.5, eps=0.1)),
+        ("adafactor/d=2", Adafactor(0.5, d=2.0)),
+        ("asgd/t0=10", Asgd(0.5, t0=10.0)),
+        ("rprop/grow=1.5", Rprop(0.5, grow=1.5)),
         ("lion/b2=0.95/weight_decay=0.1", Lion(0.5, b2=0.95, weight_decay=0.1)),
         ("lars/clip_norm=1/clip_value=2", Lars(0.5, clip_norm=1.0, clip_value=2.0)),
     ],

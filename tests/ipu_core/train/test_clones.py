@@ -366,3 +366,18 @@ def test_memory_is_of_a_clones_tiles() -> None:
     TrainLoop(net, wide, BATCHES[0], target=CHIP, engine="tiles", **options)
     with pytest.raises(OutOfTileMemory):
         Clones([Clone(net, wide, tiles=4, **options)], BATCHES[0], target=CHIP, engine="tiles")
+
+
+def test_results_at_the_host_have_the_clone_s_name() -> None:
+    params, batch = {"w": np.ones((4, 3), np.float32)}, np.ones((2, 4), np.float32)
+    models = [
+        Clone(
+            lambda p, b: ((b @ p["w"]) ** 2).sum(), params, optimizer=Sgd(0.1), precision="fp16.16/nearest", name=name
+        )
+        for name in ("one", "two")
+    ]
+    clones = Clones(models, batch, target=Target("bow", tiles=8), engine="tiles")
+    clones.train(batch)
+    results = [moved.name for moved in clones.profile.host if not moved.to_tiles]
+    assert results
+    assert all(name.startswith("stream result one.") for name in results)

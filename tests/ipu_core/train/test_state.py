@@ -210,7 +210,7 @@ FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
     "partials": ({"precision": "fp16.16/stochastic/partials=float32"}, "precision .*partials=float32"),
     "order of a sum": ({"accumulations": {0: Accumulation(group=1)}}, "another traced step.* order of sums"),
     "loss": ({"loss": l1}, "another traced step: another loss"),
-    "optimizer": ({"optimizer": Adam(0.01, b1=0.8)}, "another traced step: another loss, optimizer"),
+    "optimizer": ({"optimizer": Adam(0.01, b1=0.8)}, r"the optimizer Adam\(b1=0.8\), this one has Adam\(b1=0.9\)"),
     "micro-batches": ({"micro_batches": 2}, "another traced step"),
     "number of 9 digits": ({"optimizer": Adam(0.01, eps=1.000000001e-8)}, "other constants"),
     "loss scale": ({"loss_scale": LossScale(init_scale=128.0, growth_interval=2)}, r"loss scale LossScale\(.*128.0"),

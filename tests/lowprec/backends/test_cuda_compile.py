@@ -11,6 +11,7 @@ import pytest
 
 import lowprec
 from lowprec.backends.cuda.compiler import machine_code
+from lowprec.backends.cuda.measures import KINDS
 from lowprec.backends.cuda.rounding import _decode_defines, convert_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.values.conversion import conversion_of
@@ -179,6 +180,15 @@ def test_counts_compile(architecture: str) -> None:
         for kind in ("Numbers<float>", "Codes<u16>"):
             ptx = compiled(tree_source("magnitudes.cu"), architecture, (("LP_SQUARES", squares), ("LP_FROM", kind)))
             assert ("mul.rn.f64" in ptx or "mul.f64" in ptx) == (squares == "1")
+
+
+@pytest.mark.parametrize("architecture", MOSTLY_ONE)
+def test_measures_compile(architecture: str) -> None:
+    distances = dict.fromkeys(("relative_error", "ulp_error", "ulp_distance"), 0)
+    for measure, kinds in {**distances, **KINDS}.items():
+        job = (("LP_MEASURE", measure), ("LP_COUNTS", str(kinds)), ("LP_CODE", "u16"))
+        ptx = compiled(tree_source("measures.cu"), architecture, job, stack=measure.endswith("error"))
+        assert ("div.rn.f64" in ptx) == measure.endswith("error")
 
 
 @pytest.mark.parametrize("architecture", MOSTLY_ONE)

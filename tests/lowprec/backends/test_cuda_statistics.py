@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import lowprec as lp
-from lowprec import backends
+from lowprec import backends, statistics
 from lowprec.backends.cuda import device
 from lowprec.statistics import Magnitudes, magnitudes
 from lowprec.statistics.counts import counted
@@ -108,4 +108,128 @@ def test_refusals(device_arrays: ModuleType) -> None:
     with pytest.raises(ValueError, match="not -1"):
         magnitudes(device_arrays.asarray(np.ones(3, np.float32)), sample=-1)
     with pytest.raises(TypeError, match=r"runs on NumPy arrays only: give it x\.get"):
-        lp.statistics.shares(device_arrays.asarray(np.ones(3, np.float32)), "float16")
+        statistics.lost_updates(*[device_arrays.asarray(np.ones(3, np.float32))] * 3)
+
+
+def pairs(size: int, fmt: str) -> tuple[Array, Array]:
+    """Values of a format and others that are near, far, equal, zeros, infinities and NaN, each beside each."""
+    x = np.asarray(lp.round(values(size), fmt), np.float64)
+    y = np.where(RNG.integers(0, 3, size) == 0, np.roll(x, 1), x * RNG.choice([1.0, 0.5, -1.0, 1.0625], size))
+    return x, np.asarray(lp.round(y, fmt), np.float64)
+
+
+@pytest.mark.parametrize("fmt", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn"])
+def test_distances_are_the_cpus(fmt: str, device_arrays: ModuleType) -> None:
+    size = 3000
+    x, y = pairs(size, fmt) if fmt not in ("float8_e8m0fnu", "float4_e2m1fn") else (
+        lp.round(abs(RNG.standard_normal(size)) + 0.1, fmt), lp.round(abs(RNG.standard_normal(size)) + 0.1, fmt)
+    )  # fmt: skip
+    there = device_arrays.asarray
+    for shape in ((size,), (60, 50), (0, 3), ()):
+        a, b = (np.resize(v, shape) for v in (x, y))
+        for measure in (statistics.ulp_distance, statistics.ulp_error):
+            np.testing.assert_array_equal(measure(there(a), there(b), fmt).get(), measure(a, b, fmt))
+        got = statistics.relative_error(there(a), there(b))
+        assert (got.dtype, got.shape) == (np.float64, shape)
+        np.testing.assert_array_equal(got.get(), statistics.relative_error(a, b))
+    exact = x * (1 + 1e-3 * RNG.standard_normal(size))
+    exact[:3] = 5e-324, 1e-320, 1.7e308
+    np.testing.assert_array_equal(
+        statistics.ulp_error(there(x), there(exact), fmt).get(), statistics.ulp_error(x, exact, fmt)
+    )
+
+
+def test_distances_of_float64_and_its_subnormal_numbers(device_arrays: ModuleType) -> None:
+    x = RNG.integers(0, 2**64, 3000, dtype=np.uint64).view(np.float64)
+    x[:6] = 0.0, -0.0, 5e-324, -2e-323, np.inf, np.finfo(np.float64).max
+    y = np.concatenate((x[1:], x[:1]))
+    there = device_arrays.asarray
+    for measure in (statistics.ulp_distance, statistics.ulp_error, statistics.relative_error):
+        np.testing.assert_array_equal(measure(there(x), there(y)).get(), measure(x, y))
+
+
+def test_distances_between_dtypes_broadcast_and_with_numbers(device_arrays: ModuleType) -> None:
+    x, rows = values(60, np.float16).reshape(6, 10), np.arange(1, 11, dtype=np.int64)
+    there = device_arrays.asarray
+    for measure in (statistics.ulp_error, statistics.relative_error):
+        np.testing.assert_array_equal(measure(there(x), there(rows)).get(), measure(x, rows))
+        np.testing.assert_array_equal(measure(there(x), 0.25).get(), measure(x, 0.25))
+        np.testing.assert_array_equal(measure(there(x).T, there(x.T)).get(), measure(x.T, x.T))
+    # A number may stand first, where the format is named.
+    np.testing.assert_array_equal(statistics.ulp_error(0.3, there(x), "float16").get(),
+                                  statistics.ulp_error(0.3, x, "float16"))  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [0, 1, 2999])
+def test_a_value_that_is_off_the_grid_is_named(at: int, device_arrays: ModuleType) -> None:
+    x, y = pairs(3000, "float16")
+    off = x.copy()
+    off[at], off[2999] = 1.0001, 1.0003
+    there = device_arrays.asarray
+    for a, b in ((off, y), (y, off)):
+        with pytest.raises(ValueError) as here:
+            statistics.ulp_distance(a, b, "float16")
+        with pytest.raises(ValueError) as found:
+            statistics.ulp_distance(there(a), there(b), "float16")
+        assert str(found.value) == str(here.value)
+
+
+def test_kinds_of_values_are_counted_as_on_the_cpu(device_arrays: ModuleType) -> None:
+    there = device_arrays.asarray
+    for dtype in (np.float32, np.float16, np.float64, ml_dtypes.bfloat16):
+        x = values(70_001, dtype)
+        rounded = np.where(RNG.integers(0, 2, x.size) == 0, 0, x).astype(dtype)
+        assert statistics.underflow(there(x), there(rounded)) == statistics.underflow(x, rounded)
+        assert statistics.underflow(there(x), -0.0) == statistics.underflow(x, -0.0)
+        got, want = statistics.exponent_histogram(there(x)), statistics.exponent_histogram(x)
+        assert got[2:] == want[2:]
+        np.testing.assert_array_equal(got.exponents, want.exponents)
+        np.testing.assert_array_equal(got.counts, want.counts)
+    tiny = np.array([5e-324, 2.2e-308, 2.3e-308, -1.7e308, 0.0, 1.0])
+    np.testing.assert_array_equal(statistics.exponent_histogram(there(tiny)).counts,
+                                  statistics.exponent_histogram(tiny).counts)  # fmt: skip
+    nothing: Array = np.zeros(0, np.float32)
+    assert statistics.exponent_histogram(there(nothing)).size == 0
+    assert np.isnan(statistics.underflow(there(nothing), there(nothing)).share)
+
+
+@pytest.mark.parametrize("fmt", ["float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e8m0fnu",
+                                 "float6_e2m3fn", "float4_e2m1fn", "float32"])  # fmt: skip
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "up", "stochastic"])
+def test_shares_are_the_cpus(fmt: str, rounding: str, device_arrays: ModuleType) -> None:
+    wide = values(70_001, np.float64)
+    wide[1:2000] *= 1e9
+    for x in (wide, values(3000, np.float16), np.arange(-300, 300, dtype=np.int16).reshape(20, 30)):
+        want = statistics.shares(x, fmt, rounding, key=3)  # type: ignore[arg-type]
+        got = statistics.shares(device_arrays.asarray(x), fmt, rounding, key=3)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("threads, blocks", [(1, 1), (33, 2), (256, 3)])
+def test_any_grid_and_block_measures_the_same(
+    threads: int, blocks: int, cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "THREADS", threads)
+    monkeypatch.setattr(device, "BLOCKS_PER_PROCESSOR", blocks)
+    x, y = pairs(3001, "float16")
+    a, b = cupy.asarray(x), cupy.asarray(y)
+    np.testing.assert_array_equal(statistics.ulp_distance(a, b, "float16").get(),
+                                  statistics.ulp_distance(x, y, "float16"))  # fmt: skip
+    assert statistics.shares(a, "float8_e5m2") == statistics.shares(x, "float8_e5m2")
+    assert statistics.exponent_histogram(a).size == x.size
+
+
+def test_measures_that_lie_elsewhere_are_refused(device_arrays: ModuleType) -> None:
+    x = np.ones(3, np.float32)
+    there = device_arrays.asarray(x)
+    for measure in (statistics.ulp_distance, statistics.relative_error, statistics.underflow):
+        with pytest.raises(TypeError, match="lie on a GPU"):
+            measure(there, x)
+    with pytest.raises(TypeError, match="of real numbers"):
+        statistics.underflow(device_arrays.asarray(np.ones(3, bool)), 0)
+    with pytest.raises(ValueError, match="integers beyond 2"):
+        statistics.exponent_histogram(device_arrays.asarray(np.array([2**60])))
+    for call in (lambda: statistics.signal_to_noise_ratio(there, there),
+                 lambda: statistics.plot_ulp_distance(there, there)):  # fmt: skip
+        with pytest.raises(TypeError, match=r"runs on NumPy arrays only: give it x\.get"):
+            call()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_core.frontends.torch.operations import (
+    alignments,
     distances,
     elementwise,
     images,
@@ -19,6 +20,7 @@ from ipu_core.frontends.torch.operations import (
     recurrent,
     reductions,
     resizing,
+    sampling,
     scatters,
     shapes,
     whole_numbers,
@@ -28,8 +30,9 @@ from ipu_core.frontends.torch.operations.shapes import PIECES, VIEWS
 
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "elements": {**elementwise.TABLE, **whole_numbers.TABLE}, "shapes": {**shapes.TABLE, **rearranged.TABLE},
-    "reductions": reductions.TABLE, "products": products.TABLE, "images": {**images.TABLE, **resizing.TABLE},
-    "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE},
+    "reductions": reductions.TABLE, "products": products.TABLE,
+    "images": {**images.TABLE, **resizing.TABLE, **sampling.TABLE},
+    "norms": norms.TABLE, "losses": {**losses.TABLE, **distances.TABLE, **alignments.TABLE},
     "recurrent": recurrent.TABLE, "noise": noise.TABLE, "scatters": scatters.TABLE,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
@@ -51,7 +54,9 @@ PARTLY: Mapping[str, str] = {
     "`quantile`": "`interpolation`, several shares",
     "`diag_embed`": "another diagonal than that of the last two axes",
     "`upsample`": "volumes (3d), `antialias`",
+    "`grid_sampler`, `affine_grid_generator`": "volumes (3d), `mode='bicubic'`, `padding_mode='reflection'`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
+    "`ctc_loss`": "targets of all rows in one array",
     "`bernoulli`": "a probability for each element",
     "`normal`": "tensors of means and deviations",
     "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",

@@ -36,8 +36,15 @@ class NodeCall(NamedTuple):
         name = str(fake.dtype).removeprefix("torch.")
         return "bool" if name == "bool" else "float" if "float" in name else "int"
 
+    @property
+    def width(self) -> Any:
+        """The dtype of constants that take part in the result: float64 where that is of float64, else float32."""
+        found = self.node.meta.get("val")
+        found = found[0] if isinstance(found, list | tuple) else found
+        return np.float64 if "float64" in str(getattr(found, "dtype", "")) else np.float32
+
     def full(self, number: float, shape: tuple[int, ...]) -> Value:
-        """A traced array full of a number."""
+        """A traced array full of a number, which float32 has."""
         atom = self.builder.constant(np.full(shape, number, np.float32), FLOAT32)
         assert shape
         return Traced(self.builder, atom)  # type: ignore[arg-type]  # an array with axes is a value

@@ -148,6 +148,8 @@ def magnitude(x: Value) -> Value:
 
 def complementary(call: NodeCall, x: Value) -> Value:
     """1 - erf(x), above 1 from the exponential of -x^2: to 2^-17 of itself wherever float32 has it."""
+    if call.width is np.float64:
+        raise NotImplementedError("float64: its coefficients have eight digits")
     # float32 in every precision: the coefficients have eight digits
     with scope(x, family="norm"):
         wide = widen(x)
@@ -243,8 +245,8 @@ def infinite(call: NodeCall, x: Value) -> Value:
 def numbered(
     call: NodeCall, x: Value, nan: float | None = None, high: float | None = None, low: float | None = None
 ) -> Value:
-    """x with numbers in the place of NaN (0 if nothing is said) and of infinities (float32's largest)."""
-    largest = float(np.finfo(np.float32).max)
+    """x with numbers in the place of NaN (0 if nothing is said) and of infinities (the format's largest)."""
+    largest = float(np.finfo(call.width).max)
     high, low = largest if high is None else high, -largest if low is None else low
     bounded = where(combined("equal", x, math.inf), high, where(combined("equal", x, -math.inf), low, x))
     return where(combined("equal", x, x), bounded, nan or 0.0)

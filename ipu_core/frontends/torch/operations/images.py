@@ -207,7 +207,7 @@ def adaptive_mean(call: NodeCall, x: Value, size: Any) -> Value:
             apart = reshape(x, (*shape_of(x)[:place], parts, n // parts, *shape_of(x)[place + 1 :]))
             x = mean(apart, place + 1)
             continue
-        shares = np.zeros((n, parts), np.float32)
+        shares = np.zeros((n, parts), call.width)
         for i, (start, stop) in enumerate(spans(n, parts)):
             shares[start:stop, i] = 1 / (stop - start)
         order = (*(i for i in range(ndim) if i != place), place)

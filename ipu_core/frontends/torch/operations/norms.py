@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ipu_core.frontends.torch.operations.call import NodeCall, combined
 from ipu_core.frontends.torch.operations.elementwise import root
 from ipu_core.frontends.torch.operations.reductions import variance
@@ -48,8 +50,9 @@ def rms_norm(call: NodeCall, x: Value, shape: Any, weight: Value | None = None, 
     with scope(x, family="norm"):
         wide = widen(x)
         size = mean(apply("square", wide), over, True)
-        # torch's default is the epsilon of float32
-        normal = combined("multiply", wide, apply("rsqrt", combined("add", size, 2.0**-23 if eps is None else eps)))
+        # torch's default is the epsilon of the format
+        least = float(np.finfo(call.width).eps) if eps is None else eps
+        normal = combined("multiply", wide, apply("rsqrt", combined("add", size, least)))
     return scaled(narrow(normal, x), weight, None)
 
 

@@ -155,7 +155,7 @@ def bags(
         parts = [reduce_max(found[start:end], 0, True) if end > start else np.zeros((1, shape_of(table)[1]), np.float32)
                  for start, end in zip(starts, ends, strict=True)]  # fmt: skip
         return [joined(call, parts, 0), None, None, None]
-    shares = np.zeros((len(starts), count), np.float32)
+    shares = np.zeros((len(starts), count), call.width)
     for bag, (start, end) in enumerate(zip(starts, ends, strict=True)):
         shares[bag, start:end] = 1 / (end - start) if mode == MEAN and end > start else 1.0
     return [matmul(shares, found), None, None, None]

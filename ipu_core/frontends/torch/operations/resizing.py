@@ -49,7 +49,7 @@ def between(shares_of: Callable[[Array, int], Array], *, clamped: bool) -> Calla
             else:
                 places = (np.arange(new) + 0.5) * ratio - 0.5
             places = np.maximum(places, 0.0) if clamped else places
-            x = along(x, dim, shares_of(places, old).astype(np.float32))
+            x = along(x, dim, shares_of(places, old).astype(call.width))
         return x
 
     return resized

@@ -35,8 +35,10 @@ def with_part(x: Value, dim: int, start: int, stop: int, new: Value) -> Value:
 
 
 def as_one(x: Value) -> Value:
-    """A float32 array where it is a constant."""
-    return x if isinstance(x, Traced) or is_integer(x) else np.asarray(x, np.float32)
+    """An array of float32, or of the float64 that it has, where it is a constant."""
+    if isinstance(x, Traced) or is_integer(x) or getattr(x, "dtype", None) == np.float64:
+        return x
+    return np.asarray(x, np.float32)
 
 
 def permuted(call: NodeCall, x: Value, dims: Sequence[int]) -> Value:
@@ -191,11 +193,11 @@ def rolled(call: NodeCall, x: Value, shifts: Any, dims: Any = ()) -> Value:
 def padded(call: NodeCall, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
     """x padded by zeros, a number, or elements from inside; negative amounts cut."""
     for number, (low, high) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
-        x = _padded(x, len(shape_of(x)) - 1 - number, low, high, mode, value or 0.0)
+        x = _padded(call, x, len(shape_of(x)) - 1 - number, low, high, mode, value or 0.0)
     return x
 
 
-def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) -> Value:
+def _padded(call: NodeCall, x: Value, dim: int, low: int, high: int, mode: str, value: float) -> Value:
     size = shape_of(x)[dim]
     x = part(x, dim, slice(max(0, -low), size - max(0, -high))) if low < 0 or high < 0 else x
     low, high, size = max(0, low), max(0, high), shape_of(x)[dim]
@@ -210,7 +212,7 @@ def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) ->
         sides = [(low, high) if i == dim else (0, 0) for i in range(len(shape_of(x)))]
         before, after = zip(*sides, strict=True)
         return apply("pad", x, low=before, high=after, interior=(0,) * len(sides))
-    shape, dtype = list(shape_of(x)), np.int32 if is_integer(x) else np.float32
+    shape, dtype = list(shape_of(x)), np.int32 if is_integer(x) else call.width
     ends = []
     for count in (low, high):
         shape[dim] = count
