@@ -31,7 +31,7 @@ def fullest(made: TrainLoop) -> int:
 
 
 def small(**settings: Any) -> TrainLoop:
-    """Four layers whose values are far fewer than a whole chip's tiles hold."""
+    """Four layers of few values on few tiles."""
 
     def loss(params: Any, batch: Any) -> Any:
         h = batch
@@ -40,8 +40,9 @@ def small(**settings: Any) -> TrainLoop:
                 h = nn.gelu(nn.matmul(h, weight)) * nn.sigmoid(h)
         return nn.mean(h)
 
-    params, rows = [np.ones((64, 64), np.float32)] * 4, np.ones((8, 64), np.float32)
-    return TrainLoop(loss, params, rows, optimizer=Sgd(0.1), precision="fp16.16/stochastic", **settings)
+    params, rows = [np.ones((16, 16), np.float32)] * 4, np.ones((2, 16), np.float32)
+    how = {"optimizer": Sgd(0.1), "precision": "fp16.16/stochastic", "target": Target("gc200", tiles=16)}
+    return TrainLoop(loss, params, rows, **how, **settings)
 
 
 @pytest.mark.parametrize("recompute", [True, "layers.*"])

@@ -98,8 +98,12 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     bound = max(own, transfers)
     if slower:
         assert bound == {"tiles": own, "transfers": transfers}[slower]
-    # Some 9,700 cycles, of moments that are updated one after another, whatever the rest of the step takes.
-    assert found.cycles <= 1.06 * bound, (found.cycles, own, transfers)
+    # Moments are updated one after another, as they come: 24,500 cycles more of a language model, several of whose small
+    # updates are made at once where nothing is streamed, on tiles of their own. Nothing else is lost on the tiles.
+    assert found.cycles <= (1.15 if slower == "tiles" else 1.06) * bound, (found.cycles, own, transfers)
+    if slower == "tiles":
+        in_turn = profile(loop(settings, precision, optimizer, target=target, parallel=False))
+        assert found.cycles <= 1.01 * (in_turn.cycles - transfers)
     assert found.cycles == found.tiles_cycles + transfers - found.hidden_cycles
     assert max(found.tiles_cycles, transfers) <= found.overlap_bound <= found.cycles
     words = f"{found.cycles:,} cycles for {found.tiles_cycles:,} on the tiles and {transfers:,} of transfers, "

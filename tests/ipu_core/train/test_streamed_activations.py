@@ -110,7 +110,8 @@ def test_a_store_and_a_load_each_and_less_memory_in_between(names: Any) -> None:
     assert near.memory.peak_bytes == far.memory.unstreamed.max()
     assert far.memory.always_bytes == near.memory.always_bytes
     if names == "blocks":
-        assert far.memory.peak_bytes < 0.93 * near.memory.peak_bytes
+        # Half of a tile is weights and vertices: arrays that begin on tiles of their own leave less to stream.
+        assert far.memory.peak_bytes < 0.94 * near.memory.peak_bytes
 
 
 @pytest.mark.parametrize("more", [{}, {"micro_batches": 2}])
