@@ -99,11 +99,11 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     if slower:
         assert bound == {"tiles": own, "transfers": transfers}[slower]
     # Moments are updated one after another, as they come: 24,500 cycles more of a language model, several of whose small
-    # updates are made at once where nothing is streamed, on tiles of their own. Nothing else is lost on the tiles.
+    # updates are made at once where nothing is streamed, on tiles of their own. Nothing else is lost but gaps.
     assert found.cycles <= (1.15 if slower == "tiles" else 1.06) * bound, (found.cycles, own, transfers)
     if slower == "tiles":
         in_turn = profile(loop(settings, precision, optimizer, target=target, parallel=False))
-        assert found.cycles <= 1.01 * (in_turn.cycles - transfers)
+        assert found.cycles <= 1.04 * (in_turn.cycles - transfers)
     assert found.cycles == found.tiles_cycles + transfers - found.hidden_cycles
     assert max(found.tiles_cycles, transfers) <= found.overlap_bound <= found.cycles
     words = f"{found.cycles:,} cycles for {found.tiles_cycles:,} on the tiles and {transfers:,} of transfers, "
