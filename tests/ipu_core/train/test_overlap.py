@@ -98,7 +98,7 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     bound = max(own, transfers)
     if slower:
         assert bound == {"tiles": own, "transfers": transfers}[slower]
-    # Moments are updated one after another, as they come: 24,500 cycles more of a language model, several of whose small
+    # Moments are updated one after another, as they come: 24,500 cycles more of a language model, whose small
     # updates are made at once where nothing is streamed, on tiles of their own. Nothing else is lost but gaps.
     assert found.cycles <= (1.15 if slower == "tiles" else 1.06) * bound, (found.cycles, own, transfers)
     if slower == "tiles":
