@@ -50,7 +50,7 @@ def ctc_loss(
         count, rows, _ = shape_of(logs)
         most = shape_of(labels)[1]
         places, lengths = (reshape(broadcast(numbers(n), (rows,)), (rows, 1)) for n in (places, lengths))
-        # padding may be anything: it counts as blanks, which nothing reads
+        # padding may be anything: nothing reads it, but NaN of it would be seen by a watch and raise on tiles
         labels = where(greater(lengths, np.arange(most, dtype=np.float32)), labels, float(blank))
         alive = greater(reshape(places, (1, rows, 1)), np.arange(count, dtype=np.float32).reshape(-1, 1, 1))
         total = _log_probability(logs, labels, alive, lengths, blank)
