@@ -125,6 +125,10 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimizer")
     if own.drifting:
         raise _other(model, f"its loss depends on {own.counting[0]}, which every call changes")
+    # what a loop's optimizer leaves alone is what torch's does
+    for name in () if model.inference else model.params:
+        if (name in own.gradients) == (name in model.exported.idle):
+            raise _other(model, f"{name} {'has a' if name in own.gradients else 'has no'} gradient in torch")
     if own.counting:
         warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}

@@ -39,7 +39,8 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
     Args:
         model: what `from_torch` gave.
         optimizer: one of torch.optim over parameters of that module, in groups or not, which makes one update of each
-            from its own gradient: all but LBFGS, SparseAdam and Muon. A parameter in no group is frozen.
+            from its own gradient: all but LBFGS, SparseAdam and Muon. A parameter in no group is frozen, and so is one
+            that the loss does not depend on: torch gives it no gradient and does not decay it either.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
             of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`): every
             group has the rates that it gives it.
@@ -132,9 +133,11 @@ def _groups(model: TorchModel, optimizer: Any, rates: Sequence[Rate]) -> tuple[G
     if all(number is None for number in numbers.values()):
         raise ValueError(f"{type(optimizer).__name__}: none of its parameters is trained in {model.__name__}")
     for name, number in numbers.items():
-        if number == 0:
+        # torch skips a parameter without a gradient; here its gradient is 0, and decay would shrink it
+        idle = name in model.exported.idle
+        if number == 0 and not idle:
             continue
-        if number is None:
+        if number is None or idle:
             found.append(Group(name, frozen=True))
         else:
             decay = optimizer.param_groups[number].get("weight_decay")
