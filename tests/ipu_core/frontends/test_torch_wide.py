@@ -20,6 +20,7 @@ F = torch.nn.functional
 
 NARROW = "it gives float32 in a module of float64"
 REFUSED = {
+    "special": "erfc is not covered .float64: its coefficients have eight digits",
     "erf erfc sigmoid": "erfc is not covered .float64: its coefficients have eight digits",
     "to clone detach": NARROW, "in place": NARROW, "bits and masks": NARROW,
     "hinge_embedding_loss cosine_embedding_loss poisson_nll_loss": NARROW,
