@@ -129,6 +129,11 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
     for name in () if model.inference else model.params:
         if (name in own.gradients) == (name in model.exported.idle):
             raise _other(model, f"{name} {'has a' if name in own.gradients else 'has no'} gradient in torch")
+    # nothing is near to NaN
+    for name in () if model.inference else model.params:
+        if not np.isfinite(own.gradients.get(name, 0.0)).all():
+            raise _other(model, f"torch's own gradient of {name} is NaN or infinite for this batch, which leaves "
+                         "nothing to compare: give another batch")  # fmt: skip
     if own.counting:
         warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}

@@ -68,7 +68,7 @@ PARTLY: Mapping[str, str] = {
     "`upsample`": "volumes (3d), `antialias`",
     "`grid_sampler`, `affine_grid_generator`": "volumes (3d), `mode='bicubic'`, `padding_mode='reflection'`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
-    "`ctc_loss`": "targets of all rows in one array",
+    "`ctc_loss`": "targets of all rows in one array; constant targets that hold the blank or no symbol",
     "`bernoulli`": "a probability for each element",
     "`normal`": "tensors of means and deviations",
     "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",

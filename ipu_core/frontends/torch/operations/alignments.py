@@ -10,6 +10,7 @@ import numpy as np
 from ipu_core.frontends.torch.operations.call import NodeCall, combined, numbers, ones_at
 from ipu_core.frontends.torch.operations.elementwise import greater
 from ipu_core.frontends.torch.operations.losses import MEAN, NONE
+from ipu_core.ir.block import Array
 from ipu_core.ir.trace.array_functions import not_equal
 from ipu_core.ir.trace.scan import scanned
 from ipu_core.ir.trace.values import (
@@ -50,6 +51,8 @@ def ctc_loss(
         count, rows, _ = shape_of(logs)
         most = shape_of(labels)[1]
         places, lengths = (reshape(broadcast(numbers(n), (rows,)), (rows, 1)) for n in (places, lengths))
+        if isinstance(labels, np.ndarray) and isinstance(lengths, np.ndarray):
+            _check_labels(labels[lengths > np.arange(most)], blank, shape_of(logs)[2])
         # padding may be anything: nothing reads it, but NaN of it would be seen by a watch and raise on tiles
         labels = where(greater(lengths, np.arange(most, dtype=np.float32)), labels, float(blank))
         alive = greater(reshape(places, (1, rows, 1)), np.arange(count, dtype=np.float32).reshape(-1, 1, 1))
@@ -57,14 +60,24 @@ def ctc_loss(
         possible = greater(total, NEVER / 2)
         # it is 0 and carries the gradient
         slope = combined("multiply", combined("subtract", logs, stop_gradient(logs)), stop_gradient(apply("exp", logs)))
-        own = combined("subtract", reduce_sum(where(alive, slope, 0.0), (0, 2)), total)
-        found = where(possible, own, 0.0 if zero_infinity else float("inf"))
+        slope = reduce_sum(where(alive, slope, 0.0), (0, 2))
+        # infinite, with the gradient NaN as torch's: 1 / 0 by 0
+        lost = 0.0 if zero_infinity else -apply("log", where(possible, 1.0, slope * slope))
+        found = where(possible, combined("subtract", slope, total), lost)
         if reduction == NONE:
             return reshape(found, call.shape)
         if reduction == MEAN:
+            # constant ones become factors, which float32 rounds
+            lengths = lengths.astype(call.width) if isinstance(lengths, np.ndarray) else lengths
             found = combined("divide", found, elementwise("maximum", reshape(lengths, -1), 1.0))
             return mean(found)
         return reduce_sum(found)
+
+
+def _check_labels(labels: Array, blank: int, symbols: int) -> None:
+    """Refuses constant labels of which torch's loss means nothing."""
+    if ((labels == blank) | (labels < 0) | (labels >= symbols)).any():
+        raise ValueError(f"its targets have to be symbols from 0 to {symbols - 1} other than the blank, {blank}")
 
 
 def _log_probability(logs: Value, labels: Value, alive: Value, lengths: Value, blank: int) -> Value:
