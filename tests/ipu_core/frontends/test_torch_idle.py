@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ipu_core.errors import NotCovered
 from tests.ipu_core.frontends.torch_peer import check_adamw
 
 torch = pytest.importorskip("torch")
+checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
 nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -19,8 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 class Net(nn.Module):
     """One layer trains; the others are unused, cut off, or under no_grad; floors and checkpoints have gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: bool = True) -> None:
         super().__init__()
+        self.without = without
         self.used, self.spare, self.cut, self.still = (nn.Linear(4, 4) for _ in range(4))
         self.floor, self.late = nn.Parameter(torch.full((4,), 2.5)), nn.Linear(4, 3)
         self.twin = nn.Linear(4, 3)
@@ -29,22 +32,38 @@ class Net(nn.Module):
     def forward(self, x: Any) -> Any:
         y = self.used(x) + self.cut(x).detach()
         with torch.no_grad():
-            z = self.still(x)
-        return torch.utils.checkpoint.checkpoint(self.late, y * self.floor.floor() + z, use_reentrant=False)
+            z = self.still(x) if self.without else x
+        return checkpoint(self.late, y * self.floor.floor() + z, use_reentrant=False)
 
 
 IDLE = {f"{layer}.{part}" for layer in ("spare", "cut", "still") for part in ("weight", "bias")} | {"twin.bias"}
 
 
+@cache
+def sees_no_grad() -> bool:
+    """Whether this torch has no gradients under no_grad when it exports: 2.6 has."""
+    batch = torch.ones(2, 4), torch.tensor([0, 1])
+    return "still.weight" in from_torch(Net(), batch, F.cross_entropy, eager_check=False).exported.idle
+
+
 def made() -> tuple[Any, list[Any]]:
     torch.manual_seed(2)
-    return Net(), [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(3)]
+    return Net(sees_no_grad()), [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(3)]
 
 
 @pytest.mark.parametrize("check", [True, False])
 def test_they_are_those_without_a_gradient_in_torch(check: bool) -> None:
     module, batches = made()
     assert from_torch(module, batches[0], F.cross_entropy, eager_check=check).exported.idle == IDLE
+
+
+def test_a_layer_under_no_grad_is_seen_or_refused() -> None:
+    batch = torch.ones(2, 4), torch.tensor([0, 1])
+    if sees_no_grad():
+        from_torch(Net(), batch, F.cross_entropy)
+        return
+    with pytest.raises(NotCovered, match=r"still\.weight has no gradient in torch.*ipu_core\.emulate"):
+        from_torch(Net(), batch, F.cross_entropy)
 
 
 def test_an_optimizer_that_would_decay_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
