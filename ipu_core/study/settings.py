@@ -17,11 +17,12 @@ from ipu_core.study.models.named import Own, absolute, is_own
 from ipu_core.study.models.size import Size
 from ipu_core.study.models.unit_scaled import UnitScaling
 from ipu_core.study.typed import PRECISIONS, check_name
+from ipu_core.train import optim
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.data.dataset import Dataset
 from ipu_core.train.data.text import Text
 from ipu_core.train.execution import Execution
-from ipu_core.train.optim import Adam, Optimizer
+from ipu_core.train.optim import Optimizer
 from ipu_core.train.options import options_of
 from ipu_core.train.parts import check_parts
 from ipu_core.train.training import Training
@@ -275,7 +276,7 @@ def lasting(optimizer: Optimizer, factor: float) -> Optimizer:
 
     One whose packing is said already stays as it is.
     """
-    if not isinstance(optimizer, Adam) or optimizer.packing != 1:
+    if factor == 1 or not isinstance(optimizer, optim.Adam) or optimizer.packing != 1:
         return optimizer
     return replace(optimizer, packing=factor)
 

@@ -8,7 +8,16 @@ import pytest
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adadelta, Adafactor, Adam, Adamax, Asgd, Group, NAdam, RAdam, Rprop, nothing
 from ipu_core.train.step import step_block
-from tests.ipu_core.train.test_optim import LR, PARAMS, SLOPES, assert_close, loss, plain, run
+from tests.ipu_core.train.test_optim import (
+    LR,
+    PARAMS,
+    SLOPES,
+    assert_close,
+    check_checkpoint_and_tiles,
+    loss,
+    plain,
+    run,
+)
 
 KINDS = (Adadelta, Adafactor, Adamax, Asgd, NAdam, RAdam, Rprop)
 
@@ -166,20 +175,7 @@ def test_each_goes_on_from_a_checkpoint_and_has_the_same_bits_on_tiles(
     groups = (Group("b", lr=0.5),) if kind is Rprop else (Group("b", lr=0.5, decay=0.2),)
     if kind is Asgd:
         precision = precision.removesuffix("/moments=float16")  # it has none
-    loops = [
-        TrainLoop(loss, PARAMS, SLOPES[0], optimizer=kind(0.1, groups=groups), precision=precision, engine=engine)
-        for engine in ("direct", "tiles", "direct")
-    ]
-    for slopes in SLOPES[:4]:
-        assert loops[0].train(slopes) == loops[1].train(slopes)
-    loops[0].save(tmp_path / "half")
-    loops[2].load(tmp_path / "half")
-    for slopes in SLOPES[4:]:
-        for loop in loops:
-            loop.train(slopes)
-    for name, array in loops[0].arrays().items():
-        for other in loops[1:]:
-            assert other.arrays()[name].tobytes() == array.tobytes(), name
+    for name, array in check_checkpoint_and_tiles(kind(0.1, groups=groups), precision, tmp_path).items():
         assert np.isfinite(array.astype(np.float32)).all(), name
 
 
