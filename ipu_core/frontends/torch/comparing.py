@@ -240,10 +240,8 @@ def _all_near(one: Array, other: Array, more: float, finer: float) -> bool:
     if one.shape != other.shape:
         return False
     one, other = np.atleast_1d(one), np.atleast_1d(other)
-    bound, order = (
-        NEAR * finer * largest_of(one) + more,
-        np.argsort(one.strides)[::-1],
-    )  # its rows as they lie in memory
+    bound = NEAR * finer * largest_of(one) + more
+    order = np.argsort(one.strides)[::-1]  # its rows as they lie in memory
     pieces = zip(_pieces(one.transpose(order)), _pieces(other.transpose(order)), strict=True)
     return all(_piece_near(*pair, bound) for pair in pieces)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Sgd, TrainLoop, from_torch
-from ipu_core.errors import NotCovered
+from ipu_core.errors import NotCovered, NotFinite
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -22,10 +22,13 @@ PLACES = torch.tensor([12, 12])
 class Net(torch.nn.Module):
     """Rows of 12 places and six symbols, the first of them the blank."""
 
-    def __init__(self, labels: Any = None, *, reduction: str = "mean", lost: int = 0) -> None:
+    def __init__(
+        self, labels: Any = None, *, reduction: str = "mean", lost: int = 0, zero_infinity: bool = False
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.out, self.labels, self.reduction, self.lost = torch.nn.Linear(5, 6), labels, reduction, lost
+        self.zero_infinity = zero_infinity
 
     def forward(self, x: Any, places: Any, labels: Any = None) -> Any:
         logits = self.out(x)
@@ -33,7 +36,8 @@ class Net(torch.nn.Module):
             logits = logits.masked_fill(torch.arange(6) == self.lost, float("-inf"))
         labels = torch.tensor(self.labels) if labels is None else labels
         logs = logits.log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(logs, labels, places, torch.tensor([3, 2]), reduction=self.reduction)
+        lengths, zero = torch.tensor([3, 2]), self.zero_infinity
+        return F.ctc_loss(logs, labels, places, lengths, reduction=self.reduction, zero_infinity=zero)
 
 
 def test_means_by_constant_lengths_have_the_digits_of_float64() -> None:
@@ -83,3 +87,15 @@ def test_constant_targets_are_labels() -> None:
     for padding in (0, 77, -1):
         model = from_torch(Net([[1, 2, 3], [4, 5, padding]]), (GIVEN, PLACES))
         assert model.check((GIVEN, PLACES)).first is None
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("wrong", [6, -1])
+def test_a_later_target_that_is_no_symbol_makes_the_loss_nan(wrong: int, zero_infinity: bool) -> None:
+    batch = GIVEN, PLACES, LABELS
+    module = Net(zero_infinity=zero_infinity)
+    model = from_torch(module, batch)
+    loop = TrainLoop(model, model.params, batch, optimizer=Sgd(0.5), precision="fp32.32", engine="direct")
+    assert np.isfinite(loop.train((GIVEN, PLACES, torch.tensor([[1, 2, 3], [4, 5, 99]]))))  # padding may be anything
+    with pytest.warns(NotFinite):
+        assert np.isnan(loop.train((GIVEN, PLACES, torch.tensor([[1, 2, 3], [4, wrong, 0]]))))
