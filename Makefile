@@ -74,8 +74,9 @@ TORCH_VENV := .venv-torch
 test-torch: setup
 	[ -x $(TORCH_VENV)/bin/python ] || $(PY) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,torch]" \
-	  transformers timm torchvision mlp-mixer-pytorch
-	$(TORCH_VENV)/bin/python -m pytest -q tests/ipu_core/frontends/test_torch_*.py tests/test_first_hour.py \
+	  transformers timm torchvision mlp-mixer-pytorch torch_geometric diffusers equinox flax
+	$(TORCH_VENV)/bin/python -m pytest -q tests/ipu_core/frontends/test_torch_*.py \
+	  tests/ipu_core/frontends/test_jax_architectures.py tests/test_first_hour.py \
 	  tests/lowprec/test_interoperation.py "tests/test_docs.py::test_snippets_run[how-to/arrays.md]" \
 	  "tests/test_docs.py::test_snippets_run[how-to/torch.md]" "tests/test_docs.py::test_snippets_run[how-to/poptorch.md]" $(ARGS)
 

@@ -12,26 +12,9 @@ from typing import Any
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.ir.precision.rules import LAYERS
 from ipu_core.ir.precision.said_rounding import split_words
+from ipu_core.train import optim
 from ipu_core.train.arguments import Recompute, check_recompute
-from ipu_core.train.optim import (
-    Adadelta,
-    Adafactor,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    Asgd,
-    Group,
-    Lamb,
-    Lars,
-    Lion,
-    NAdam,
-    Optimizer,
-    RAdam,
-    RmsProp,
-    Rprop,
-    Sgd,
-)
+from ipu_core.train.optim import Group, Optimizer
 from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Schedule, WarmUp
 from lowprec import Collective
 from lowprec.threads import MOST
@@ -40,11 +23,14 @@ from lowprec.values.keywords import as_rounding
 
 WIDEST = 10**9
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-OPTIMIZERS: dict[str, Any] = {
-    "sgd": Sgd, "lars": Lars, "asgd": Asgd, "adam": Adam, "adamw": AdamW, "nadam": NAdam, "radam": RAdam,
-    "adamax": Adamax, "lamb": Lamb, "rmsprop": RmsProp, "adagrad": Adagrad, "adadelta": Adadelta,
-    "adafactor": Adafactor, "lion": Lion, "rprop": Rprop,
+OPTIMIZERS = {
+    kind.lower(): kind
+    for kind in (
+        "Sgd", "Lars", "Asgd", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Lamb", "RmsProp", "Adagrad", "Adadelta",
+        "Adafactor", "Lion", "Rprop",
+    )
 }  # fmt: skip
+"""Optimizers as they are typed, by their names in Python."""
 SEARCHES = ("grid", "each", "random", "bisect")
 """How a sweep goes through its axes."""
 SCHEDULES = ("constant", "linear", "cosine", "polynomial", "piecewise")
@@ -89,7 +75,7 @@ def optimizer(
     """
     name, *words = spec.split("/")
     check_name("optimizer", name, OPTIMIZERS)
-    kind = OPTIMIZERS[name]
+    kind = getattr(optim, OPTIMIZERS[name])
     allowed = {f.name: f.default for f in dataclasses.fields(kind) if _plain(f)}
     fields = _options(f"optimizer {name}", words, allowed)
     made = tuple(_group(group) for group in groups)

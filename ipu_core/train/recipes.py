@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.ir.precision.precision import Precision
-from ipu_core.train.optim import Lamb
+from ipu_core.train import optim
 from ipu_core.train.schedules import Schedule
 from ipu_core.train.training import Training
 from lowprec import FloatFormat, stash143
@@ -90,7 +90,7 @@ def recipe(
     found: dict[str, Any] = {field: _one(where, field, getattr(known, field), value) for field, value in said.items()}
     if found["gradient_sum"] not in SUMS:
         raise ValueError(f"gradient_sum is {' or '.join(SUMS)}, not {shown(gradient_sum)}")
-    optimizer = Lamb(
+    optimizer = optim.Lamb(
         learning_rate, b1=found["beta1"], b2=known.beta2, weight_decay=found["weight_decay"],
         clip_norm=known.clip_norm, bias_correction=False,
     )  # fmt: skip

@@ -125,6 +125,15 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimizer")
     if own.drifting:
         raise _other(model, f"its loss depends on {own.counting[0]}, which every call changes")
+    # what a loop's optimizer leaves alone is what torch's does
+    for name in () if model.inference else model.params:
+        if (name in own.gradients) == (name in model.exported.idle):
+            raise _other(model, f"{name} {'has a' if name in own.gradients else 'has no'} gradient in torch")
+    # nothing is near to NaN
+    for name in () if model.inference else model.params:
+        if not np.isfinite(own.gradients.get(name, 0.0)).all():
+            raise _other(model, f"torch's own gradient of {name} is NaN or infinite for this batch, which leaves "
+                         "nothing to compare: give another batch")  # fmt: skip
     if own.counting:
         warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}
@@ -231,10 +240,8 @@ def _all_near(one: Array, other: Array, more: float, finer: float) -> bool:
     if one.shape != other.shape:
         return False
     one, other = np.atleast_1d(one), np.atleast_1d(other)
-    bound, order = (
-        NEAR * finer * largest_of(one) + more,
-        np.argsort(one.strides)[::-1],
-    )  # its rows as they lie in memory
+    bound = NEAR * finer * largest_of(one) + more
+    order = np.argsort(one.strides)[::-1]  # its rows as they lie in memory
     pieces = zip(_pieces(one.transpose(order)), _pieces(other.transpose(order)), strict=True)
     return all(_piece_near(*pair, bound) for pair in pieces)
 

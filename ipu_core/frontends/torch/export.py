@@ -41,6 +41,7 @@ class Exported:
         training: the mode it was captured in.
         kept: whether all that the module gives stands behind its loss.
         wide: whether the module is one of float64.
+        idle: parameters that the loss has no gradient for in torch, whose optimizers leave them as they are.
     """
 
     graph: Any
@@ -54,6 +55,7 @@ class Exported:
     training: bool
     kept: bool = False
     wide: bool = False
+    idle: frozenset[str] = frozenset()
 
 
 def export(
@@ -83,8 +85,8 @@ def export(
             raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
     wide = is_wide(torch, modules_of(torch, module, loss))
     tensors = [as_tensor(torch, leaf, name, wide=wide) for leaf, name in zip(leaves, names, strict=True)]
-    results, assigned = list[Result](), list[Held]()
-    wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)
+    results, assigned, idle = list[Result](), list[Held](), set[str]()
+    wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, idle, kept=kept)
     if not outputs:
         refuse_hooks(wrapper)
     with in_mode(modules_of(torch, module, loss), training), undisturbed(torch, wrapper, numbers=False) as before:
@@ -111,8 +113,9 @@ def export(
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
     result, remake = results[-1] if results else Result(LEAF, remake_of(None))
-    graph = program.graph_module
-    return Exported(graph, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept, wide)
+    unused = frozenset() if outputs else frozenset(idle)
+    return Exported(program.graph_module, tuple(inputs), values, whole, shapes, result, remake, loss, training, kept,
+                    wide, unused)  # fmt: skip
 
 
 class Result(NamedTuple):
@@ -217,6 +220,9 @@ def as_tensor(torch: Any, leaf: Any, name: str, *, wide: bool) -> Any:
         cure = ": next(iter(loader)) is a batch" if isinstance(leaf, Iterable) and hasattr(leaf, "dataset") else ""
         raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {shown(leaf)}{cure}")
     tensor = torch.as_tensor(leaf).detach()
+    if tensor.layout == torch.strided:
+        # an axis that the example repeats may hold different numbers in the next batch
+        tensor = tensor.contiguous()
     if tensor.is_floating_point():
         return tensor.double() if wide else tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
@@ -231,13 +237,14 @@ def dtype_of(tensor: Any) -> Any:
 
 def with_loss(
     torch: Any, module: Any, whole: BatchLayout, loss: Callable[..., Any] | None, results: list[Result] | None,
-    assigned: list[Held] | None = None, *, kept: bool = False,
+    assigned: list[Held] | None = None, idle: set[str] | None = None, *, kept: bool = False,
 ) -> Any:  # fmt: skip
     """The module whose output is the loss, with the leaves of the batch as its arguments.
 
     With a list of results and without a loss its output is the tensors of the module's own, and their tree is appended;
     behind the loss among them where they are kept.
-    A list `assigned` has the tensors of layers in whose place the last call put others.
+    A list `assigned` has the tensors of layers in whose place the last call put others, a set `idle` the parameters
+    that its loss has no gradient for.
     """
 
     class WithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is not there when types are checked
@@ -256,18 +263,40 @@ def with_loss(
             output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
             if assigned is not None:
                 assigned[:] = [held for held in before if held.now is not held.tensor]
-            if loss is not None:
-                return loss(output, target)
-            if results is None:
-                return _own_loss(output)
+            if loss is not None or results is None:
+                made = _own_loss(output) if loss is None else loss(output, target)
+                if idle is not None:
+                    idle.update(_idle(self, made))
+                return made
             found, nested = flatten(_tensors(torch, output))
             if not found:
                 raise Said(f"{type(self.module).__name__} gives no tensor, alone or in tuples, mappings or dataclasses")
             nested = PyTree(tuple, (0, 1), (LEAF, nested)) if kept else nested
             results.append(Result(nested, remake_of(output)))
-            return (marked_loss(output, found), *found) if kept else tuple(found)
+            if not kept:
+                return tuple(found)
+            made = marked_loss(output, found)
+            if idle is not None:
+                idle.update(_idle(self, made))
+            return (made, *found)
 
     return WithLoss()
+
+
+def _idle(wrapper: Any, loss: Any) -> set[str]:
+    """The names of the trainable parameters that the graph of a loss in torch's autograd does not end in."""
+    todo, met, leaves = [getattr(loss, "grad_fn", None)], set[Any](), set[int]()
+    while todo:
+        step = todo.pop()
+        if step is None or step in met:
+            continue
+        met.add(step)
+        leaves.add(id(getattr(step, "variable", None)))
+        todo += [before for before, _ in step.next_functions]
+    named = {name: x for name, x in wrapper.named_parameters(remove_duplicate=False) if x.requires_grad}
+    found = {name.removeprefix(PREFIX) for name, x in named.items() if id(x) not in leaves}
+    # a loss without a graph tells nothing; the comparison with the module's own gradients looks again
+    return found if len(found) < len(named) else set()
 
 
 def _identity(held: Held) -> int:

@@ -29,6 +29,8 @@ REGIONS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Operations that run a graph of their own, with the number of settings before it."""
 CHECKS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range"}
 """Operations without a result that looks at numbers."""
+ON_NUMBERS = {getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "eq", "ne", "ge", "gt", "le", "lt")}
+"""What Python computes of sizes that torch does not know: how many places a constant mask has."""
 
 
 class Interpreter:
@@ -74,6 +76,8 @@ class Interpreter:
             return None
         if name in REGIONS:
             return self._region(name, args[: REGIONS[name]], *args[REGIONS[name] :])
+        if node.target in ON_NUMBERS:
+            return Slot(node.target(*read(args)))
         if not hasattr(node.target, "_schema"):
             raise not_covered(name, node)
         # places that the table did not compute since nothing was to take them
@@ -83,6 +87,8 @@ class Interpreter:
         # a draw is never a constant, though its operands are: it would be the same in every step
         if not draws(node) and not any(isinstance(x, Traced) for x in flatten([list(values), named])[0]):
             return self._by_torch(node, name, args, values, named)
+        if name == "sym_size":
+            return Slot(shape_of(values[0])[values[1]])
         if name in SHAPES_ONLY:
             return self._by_torch(node, name, (), self._stand_in(node, values), named)
         return self._traced(node, name, args, in_order(node.target._schema, values, named))
@@ -243,9 +249,15 @@ def _check_shapes(node: Any, name: str, result: Any) -> None:
     for number, (value, fake) in enumerate(_pairs(result if several else [result], node.meta.get("val"), several)):
         if several and number in unused:  # torch 2.6 is wrong about the shapes of an LSTM's states
             continue
-        if hasattr(fake, "shape") and value is not None and shape_of(value) != tuple(fake.shape):
+        if hasattr(fake, "shape") and value is not None and not _fits(shape_of(value), fake.shape):
             why = f"its result would have the shape {shape_of(value)}, not {tuple(fake.shape)}"
             raise not_covered(f"aten.{name}", node, why)
+
+
+def _fits(shape: Sequence[int], recorded: Sequence[Any]) -> bool:
+    """Whether a shape is that which torch recorded, where it knows sizes: of a mask's places it does not."""
+    known = [(a, b) for a, b in zip(shape, recorded, strict=False) if isinstance(b, int)]
+    return len(shape) == len(recorded) and all(a == b for a, b in known)
 
 
 def _pairs(results: Sequence[Any], fakes: Any, several: bool) -> Iterator[tuple[Any, Any]]:

@@ -39,23 +39,32 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
     Args:
         model: what `from_torch` gave.
         optimizer: one of torch.optim over parameters of that module, in groups or not, which makes one update of each
-            from its own gradient: all but LBFGS, SparseAdam and Muon. A parameter in no group is frozen.
+            from its own gradient: all but LBFGS, SparseAdam and Muon. A parameter in no group is frozen, and so is one
+            that the loss does not depend on: torch gives it no gradient and does not decay it either.
         lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it. Or a scheduler
             of `torch.optim.lr_scheduler` over the optimizer, moved on after each step (see `TorchSchedule`): every
             group has the rates that it gives it.
 
     Raises:
-        ValueError: another optimizer, one of another module, or settings that the ones here do not have.
+        ValueError: another optimizer, one of another module or that has made steps, a scheduler over another one, or
+            settings that the ones here do not have.
     """
-    if hasattr(lr, "get_last_lr"):
-        lr = TorchSchedule(lr)
     kind = type(optimizer).__name__
+    if hasattr(lr, "get_last_lr"):
+        if getattr(lr, "optimizer", optimizer) is not optimizer:
+            raise ValueError(f"the scheduler moves the rates of another optimizer: give one over this {kind}")
+        lr = TorchSchedule(lr)
     if kind not in KINDS:
         why = f"{OTHERS[kind]}; " if kind in OTHERS else ""
         raise ValueError(f"from_torch_optimizer knows {', '.join(KINDS)}, not {kind}; {why}{EMULATE}")
     first = optimizer.param_groups[0]
     made, read = KINDS[kind]
     _check(kind, optimizer, {name for name, _ in read})
+    if _stepped(optimizer):
+        raise ValueError(
+            f"{kind}: it has made steps, and its moments would not be taken along: give a new one, or say with "
+            "optimizer.state.clear() that they begin anew"
+        )
     scheduler = lr if isinstance(lr, TorchSchedule) else None
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     if scheduler is not None and len(scheduler.base) != len(rates):
@@ -122,19 +131,33 @@ def _check(kind: str, optimizer: Any, read: set[str]) -> None:
             )
 
 
+def _stepped(optimizer: Any) -> bool:
+    """Whether it has state of steps that were made; some keep a state from the start, of step 0."""
+    return any(
+        float(kept["step"]) > 0 if "step" in kept else any(value is not None for value in kept.values())
+        for kept in optimizer.state.values()
+    )
+
+
 def _groups(model: TorchModel, optimizer: Any, rates: Sequence[Rate]) -> tuple[Group, ...]:
     """A group for every parameter that is not as the first group's are, with its rate."""
     # by identity, as torch's groups hold tensors and no names
     of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
     found = []
     numbers = {name: of.get(id(model.exported.tensors[name])) for name in model.params}
-    # an optimizer over another module's parameters would freeze all of this one's, in silence
+    # an optimizer over another module's parameters would freeze those of this one, in silence
+    kind, held = type(optimizer).__name__, {id(tensor) for tensor in model.exported.tensors.values()}
     if all(number is None for number in numbers.values()):
-        raise ValueError(f"{type(optimizer).__name__}: none of its parameters is trained in {model.__name__}")
+        raise ValueError(f"{kind}: none of its parameters is trained in {model.__name__}")
+    if strangers := [p for group in optimizer.param_groups for p in group["params"] if id(p) not in held]:
+        shape = tuple(strangers[0].shape)
+        raise ValueError(f"{kind}: a parameter of shape {shape} is none of {model.__name__}'s: leave it out")
     for name, number in numbers.items():
-        if number == 0:
+        # torch skips a parameter without a gradient; here its gradient is 0, and decay would shrink it
+        idle = name in model.exported.idle
+        if number == 0 and not idle:
             continue
-        if number is None:
+        if number is None or idle:
             found.append(Group(name, frozen=True))
         else:
             decay = optimizer.param_groups[number].get("weight_decay")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipu_core.initial import unit_parameters
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
-from ipu_core.train.optim import Adam, Lamb, Optimizer
+from ipu_core.train import optim
+from ipu_core.train.optim import Optimizer
 from ipu_core.train.units import mup_groups
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class UnitScaling:
         """
         if not self.mup:
             return optimizer
-        if not isinstance(optimizer, Adam) or isinstance(optimizer, Lamb):
+        if not isinstance(optimizer, optim.Adam) or isinstance(optimizer, optim.Lamb):
             raise ValueError(f"u-muP's learning rates are those of adam or adamw, not of {type(optimizer).__name__}")
         assert isinstance(problem.loss, UnitScaled)
         # Only shapes matter: a large model's parameters are not made for this.

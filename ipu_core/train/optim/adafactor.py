@@ -49,7 +49,7 @@ class Adafactor(Common):
 
     def __post_init__(self) -> None:
         self.check_common(self.lr, self.exclude)
-        check("Adafactor: beta2_decay", self.beta2_decay, -float(np.finfo(np.float32).max), float(np.nextafter(0, 1)))
+        check("Adafactor: beta2_decay", self.beta2_decay, -float("inf"), 0, "(]")
         for field in ("eps1", "eps2", "weight_decay", "d"):
             check(f"Adafactor: {field}", getattr(self, field), 0, float("inf"))
         if self.axes is not None and not callable(self.axes):

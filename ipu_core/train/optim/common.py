@@ -64,8 +64,8 @@ def nothing(name: str, shape: tuple[int, ...]) -> bool:
     return False
 
 
-def check(name: str, value: float, low: float, high: float) -> None:
-    """Refuses what is no number in [low, high).
+def check(name: str, value: float, low: float, high: float, ends: str = "[)") -> None:
+    """Refuses what is no number from low to high; `ends` says whether these are allowed, as mathematics writes it.
 
     Raises:
         TypeError: no number.
@@ -73,9 +73,10 @@ def check(name: str, value: float, low: float, high: float) -> None:
     """
     if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {value!r}")
+    above, below = low < value or (ends[0] == "[" and value == low), value < high or (ends[1] == "]" and value == high)
     # So written NaN is refused too.
-    if not low <= value < high:
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
+    if not (above and below):
+        raise ValueError(f"{name} must lie in {ends[0]}{low:g}, {high:g}{ends[1]}, not {value!r}")
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Asgd(Common):
         self.check_common(self.lr, self.exclude)
         for field in ("lambd", "weight_decay", "t0"):
             check(f"Asgd: {field}", getattr(self, field), 0, float("inf"))
-        check("Asgd: alpha", self.alpha, 0, float(np.nextafter(1, 2)))
+        check("Asgd: alpha", self.alpha, 0, 1, "[]")
 
     def init(self, params: Any) -> Any:
         """The state before the first step; "rate" has the next eta of each parameter."""

@@ -67,8 +67,8 @@ class Rprop(Common):
     """Rprop (Riedmiller and Braun 1993): each element has a step of its own, w -= size * sign(g).
 
     Where g has the sign of the gradient before, its step grows, where it has the other, it shrinks and g counts as 0,
-    here and as the next one's gradient before. It is for whole data sets: the signs of small batches' gradients are
-    noise. As `torch.optim.Rprop`; `optax.rprop` takes each step one late.
+    here and as the next one's gradient before. A NaN has no sign and moves nothing. It is for whole data sets: the
+    signs of small batches' gradients are noise. As `torch.optim.Rprop`; `optax.rprop` takes each step one late.
 
     Attributes:
         lr: the steps' size at the start, and nothing later: no schedule.
@@ -91,10 +91,10 @@ class Rprop(Common):
 
     def __post_init__(self) -> None:
         self.check_common(self.lr, nothing)
-        check("Rprop: shrink", self.shrink, 0, 1)
+        check("Rprop: shrink", self.shrink, 0, 1, "()")
         check("Rprop: grow", self.grow, 1, float("inf"))
         check("Rprop: most", self.most, 0, float("inf"))
-        check("Rprop: least", self.least, 0, float(np.nextafter(self.most, np.inf)))
+        check("Rprop: least", self.least, 0, self.most, "[]")
         if callable(self.lr) or self.scheduled:
             raise ValueError(
                 "Rprop: lr is where its steps begin and a schedule would change nothing: give its first rate"
@@ -115,8 +115,8 @@ class Rprop(Common):
 
         def one(name: str, w: Value, g: Value, rate: Value, last: Value, size: Value) -> tuple[Value, ...]:
             g = clip(g)
-            way = sign(g)
-            agree = elementwise("multiply", way, sign(last))
+            way = _way(g)
+            agree = elementwise("multiply", way, _way(last))
             turned = elementwise("greater", 0.0, agree)
             size = elementwise("multiply", size, where(turned, self.shrink, where(agree, self.grow, 1.0)))
             size = elementwise("maximum", size, self.least)
@@ -127,3 +127,8 @@ class Rprop(Common):
             return elementwise("multiply", where(turned, 0.0, way), size), -1.0, last, size
 
         return self.each(params, gradients, state, lr, one, "last_gradient", "step_size")
+
+
+def _way(g: Value) -> Value:
+    """1 above 0, -1 below, else 0: of NaN too."""
+    return elementwise("subtract", elementwise("greater", g, 0.0), elementwise("greater", 0.0, g))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_core import TrainLoop, from_torch, from_torch_optimizer
+from tests.ipu_core.frontends.torch_peer import OLDER
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -26,9 +27,6 @@ MAKERS = {
     "AdamW": lambda m: torch.optim.AdamW(m.parameters(), 1e-2, betas=(0.8, 0.95), weight_decay=0.2),
     "SGD with decay": lambda m: torch.optim.SGD(m.parameters(), 0.1, weight_decay=0.2),
     "Adam with decay": lambda m: torch.optim.Adam(m.parameters(), 1e-2, weight_decay=0.2),
-    "Adam with decoupled decay": lambda m: torch.optim.Adam(
-        m.parameters(), 1e-2, weight_decay=0.2, decoupled_weight_decay=True
-    ),
     "Adam with amsgrad": lambda m: torch.optim.Adam(m.parameters(), 0.03, (0.9, 0.6), weight_decay=0.1, amsgrad=True),
     "AdamW with amsgrad": lambda m: torch.optim.AdamW(m.parameters(), 0.03, (0.9, 0.6), amsgrad=True),
     "RMSprop": lambda m: torch.optim.RMSprop(m.parameters(), 1e-3),
@@ -49,6 +47,12 @@ MAKERS = {
         [{"params": m[0].parameters(), "lr": 1e-2}, {"params": [m[2].weight], "weight_decay": 0.0}], 1e-3
     ),
 }
+
+
+if not OLDER:
+    MAKERS["Adam with decoupled decay"] = lambda m: torch.optim.Adam(
+        m.parameters(), 1e-2, weight_decay=0.2, decoupled_weight_decay=True
+    )
 
 
 def two(kind: str, first: dict[str, Any], second: dict[str, Any], **settings: Any) -> Any:
@@ -204,3 +208,41 @@ def test_parameters_of_the_loss_are_trained_where_the_optimizer_has_them() -> No
         loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine="direct")
         loop.train(batch)
         assert (loop.params["loss.heat"] != 1) == trained
+
+
+def captured() -> tuple[Any, Any, Any]:
+    module, batch = module_and_batch()
+    model = from_torch(module, batch, loss=torch.nn.functional.cross_entropy, eager_check=False)
+    return module, model, batch
+
+
+def test_a_scheduler_over_another_optimizer_is_refused() -> None:
+    module, model, _ = captured()
+    own, other = (torch.optim.Adam(module.parameters(), rate) for rate in (0.01, 0.7))
+    with pytest.raises(ValueError, match="moves the rates of another optimizer: give one over this Adam"):
+        from_torch_optimizer(model, own, torch.optim.lr_scheduler.StepLR(other, 3))
+    assert from_torch_optimizer(model, own, torch.optim.lr_scheduler.StepLR(own, 3)).lr(0) == 0.01  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Adagrad", "Adadelta", "Rprop", "ASGD"])
+def test_an_optimizer_that_has_made_steps_is_refused(kind: str) -> None:
+    module, model, (x, labels) = captured()
+    optimizer = getattr(torch.optim, kind)(module.parameters(), **({"momentum": 0.9} if kind == "SGD" else {}))
+    from_torch_optimizer(model, optimizer)  # Adagrad has a state from the start
+    torch.nn.functional.cross_entropy(module(x), labels).backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match=rf"{kind}: it has made steps, .* optimizer.state.clear\(\)"):
+        from_torch_optimizer(model, optimizer)
+    if kind != "Adagrad":
+        optimizer.state.clear()
+        from_torch_optimizer(model, optimizer)
+
+
+def test_parameters_of_another_module_are_refused() -> None:
+    module, model, _ = captured()
+    other = torch.nn.Linear(3, 2)
+    mixed = torch.optim.Adam([*module[0].parameters(), *other.parameters()])
+    with pytest.raises(
+        ValueError, match=r"Adam: a parameter of shape \(2, 3\) is none of Sequential.*'s: leave it out"
+    ):
+        from_torch_optimizer(model, mixed)

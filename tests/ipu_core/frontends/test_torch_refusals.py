@@ -79,6 +79,31 @@ def test_an_error_of_the_model_itself_has_its_line() -> None:
     assert "\n" not in str(refusal.value)
 
 
+class Largest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, index: Any, x: Any) -> Any:
+        return self.w.scatter_reduce(0, index, x, "amax", include_self=False).sum()
+
+
+@pytest.mark.parametrize(
+    "index, width, words",
+    [
+        (torch.tensor([[0, 1, 2], [1, 1, 0]]), 3, "an index that is another along other axes"),
+        (torch.tensor([[0], [1]]).expand(2, 3), 3, "an index that is another along other axes"),  # the next may be
+        (torch.tensor([[0], [1]]), 3, "an index of another shape"),
+        (torch.tensor([[0], [1]]), 1, "an index of another shape"),
+    ],
+)  # fmt: skip
+def test_the_largest_by_an_index_of_a_batch_is_refused_where_it_is_no_vector(
+    index: Any, width: int, words: str
+) -> None:
+    with pytest.raises(NotCovered, match=rf"scatter_reduce is not covered \({words}.*test_torch_refusals\.py:"):
+        from_torch(Largest(), (index, torch.randn(2, width)), eager_check=False)
+
+
 def test_torch_s_own_ways_are_put_back() -> None:
     tracer, name = torch.fx.proxy.TracerBase, "_filter_traceback_frames"
     kept = getattr(tracer, name, None)

@@ -12,10 +12,11 @@ import pytest
 
 from ipu_core import Sgd, TrainLoop, from_torch
 from ipu_core.errors import NotCovered
+from tests.ipu_core.frontends.torch_peer import OLDER
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
-checkpoint = torch.utils.checkpoint.checkpoint
+checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
 pytestmark = pytest.mark.filterwarnings("ignore")
 Forward = Callable[["Part", Any], Any]
 
@@ -341,9 +342,18 @@ REFUSED: dict[str, tuple[Forward, str]] = {
 }  # fmt: skip
 
 
+# An older torch stops elsewhere on the way, and says less of where.
+OLDER_WORDS = {
+    "clamped weights": r"cannot capture Whole: .*test_torch_silent\.py:\d+: ",
+    "an assigned tensor": r"an assignment to part\.memory .*layer part \(Part\), ",
+    "data in place": r"aten\.clamp_ .*no buffer" + HERE,
+}
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_no_graph_holds_is_refused_with_layer_and_line(kind: str) -> None:
     forward, words = REFUSED[kind]
+    words = OLDER_WORDS.get(kind, words) if OLDER else words
     module, batches = made(forward)
     before = copy.deepcopy(module.state_dict())
     states = random.getstate(), np.random.get_state()[2], torch.get_rng_state()

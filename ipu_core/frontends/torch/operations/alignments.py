@@ -10,6 +10,7 @@ import numpy as np
 from ipu_core.frontends.torch.operations.call import NodeCall, combined, numbers, ones_at
 from ipu_core.frontends.torch.operations.elementwise import greater
 from ipu_core.frontends.torch.operations.losses import MEAN, NONE
+from ipu_core.ir.block import Array
 from ipu_core.ir.trace.array_functions import not_equal
 from ipu_core.ir.trace.scan import scanned
 from ipu_core.ir.trace.values import (
@@ -50,36 +51,49 @@ def ctc_loss(
         count, rows, _ = shape_of(logs)
         most = shape_of(labels)[1]
         places, lengths = (reshape(broadcast(numbers(n), (rows,)), (rows, 1)) for n in (places, lengths))
-        # padding may be anything: it counts as blanks, which nothing reads
+        if isinstance(labels, np.ndarray) and isinstance(lengths, np.ndarray):
+            _check_labels(labels[lengths > np.arange(most)], blank, shape_of(logs)[2])
+        # padding may be anything: nothing reads it, but NaN of it would be seen by a watch and raise on tiles
         labels = where(greater(lengths, np.arange(most, dtype=np.float32)), labels, float(blank))
         alive = greater(reshape(places, (1, rows, 1)), np.arange(count, dtype=np.float32).reshape(-1, 1, 1))
-        total = _log_probability(logs, labels, alive, lengths, blank)
+        ones = ones_at(labels, shape_of(logs)[2])
+        total = _log_probability(logs, labels, ones, alive, lengths, blank)
         possible = greater(total, NEVER / 2)
         # it is 0 and carries the gradient
         slope = combined("multiply", combined("subtract", logs, stop_gradient(logs)), stop_gradient(apply("exp", logs)))
-        own = combined("subtract", reduce_sum(where(alive, slope, 0.0), (0, 2)), total)
-        found = where(possible, own, 0.0 if zero_infinity else float("inf"))
+        slope = reduce_sum(where(alive, slope, 0.0), (0, 2))
+        # infinite, with the gradient NaN as torch's: 1 / 0 by 0
+        lost = 0.0 if zero_infinity else -apply("log", where(possible, 1.0, slope * slope))
+        found = where(possible, combined("subtract", slope, total), lost)
+        # a label that is no symbol is seen: torch's loss is then what lies in memory there
+        found = where(elementwise("equal", reduce_sum(ones, (1, 2)), float(most)), found, float("nan"))
         if reduction == NONE:
             return reshape(found, call.shape)
         if reduction == MEAN:
+            # constant ones become factors, which float32 rounds
+            lengths = lengths.astype(call.width) if isinstance(lengths, np.ndarray) else lengths
             found = combined("divide", found, elementwise("maximum", reshape(lengths, -1), 1.0))
             return mean(found)
         return reduce_sum(found)
 
 
-def _log_probability(logs: Value, labels: Value, alive: Value, lengths: Value, blank: int) -> Value:
+def _check_labels(labels: Array, blank: int, symbols: int) -> None:
+    """Refuses constant labels of which torch's loss means nothing."""
+    if ((labels == blank) | (labels < 0) | (labels >= symbols)).any():
+        raise ValueError(f"its targets have to be symbols from 0 to {symbols - 1} other than the blank, {blank}")
+
+
+def _log_probability(logs: Value, labels: Value, ones: Value, alive: Value, lengths: Value, blank: int) -> Value:
     """Of the alignments of each row: (places, rows, symbols) logarithms, (rows, labels) numbers, (rows, 1) counts.
 
-    The places of a row that count are alive, (places, rows, 1).
+    The labels' symbols are ones, (rows, labels, symbols), the places of a row that count are alive, (places, rows, 1).
     """
-    count, rows, symbols = shape_of(logs)
+    count, rows, _ = shape_of(logs)
     most = shape_of(labels)[1]
     width = 2 * most + 1
     never = np.full((rows, 2), NEVER, np.float32)
-    # a blank before each label and one behind them all; a label that is none makes NaN
-    ones = ones_at(labels, symbols)
+    # a blank before each label and one behind them all
     own = transpose(matmul(transpose(logs, (1, 0, 2)), transpose(ones, (0, 2, 1))), (1, 0, 2))
-    own = combined("add", own, where(reduce_sum(ones, -1), 0.0, float("nan")))
     blanks = logs[:, :, blank : blank + 1]
     pairs = [
         reshape(broadcast(blanks, (count, rows, most)), (count, rows, most, 1)),

@@ -20,8 +20,15 @@ class NodeCall(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
-        return tuple(self.node.meta["val"].shape)
+        """The shape of the result.
+
+        Raises:
+            NotImplementedError: torch does not know it.
+        """
+        shape = tuple(self.node.meta["val"].shape)
+        if not all(isinstance(n, int) for n in shape):
+            raise NotImplementedError("the shape of its result depends on numbers in tensors")
+        return shape
 
     def kind(self, position: int | None = None) -> str:
         """What the elements of an operand, or of the result, are for torch: "bool", "int" or "float"."""

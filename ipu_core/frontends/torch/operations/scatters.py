@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.frontends.torch.operations.call import NodeCall, axis, is_integer, numbers
-from ipu_core.frontends.torch.operations.shapes import as_one, put_index
+from ipu_core.frontends.torch.operations.call import NodeCall, axis, combined, is_integer, numbers
+from ipu_core.frontends.torch.operations.shapes import as_one, joined, part, put_index
 from ipu_core.ir.trace.array_moves import moveaxis
-from ipu_core.ir.trace.values import Traced, Value, apply, elementwise, reshape, shape_of, where
-from ipu_core.nn.segments import scatter_add
+from ipu_core.ir.trace.values import Traced, Value, apply, concatenate, elementwise, reshape, shape_of, where
+from ipu_core.nn.segments import scatter_add, segment_max
 
 
 def _floats(x: Value) -> Value:
@@ -47,10 +47,51 @@ def scattered(call: NodeCall, x: Value, dim: int, index: Value, source: Value, *
 def reduced(
     call: NodeCall, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    """Sums alone, what was there among them."""
-    if reduce != "sum" or not include_self:
-        raise NotImplementedError(f"reduce={reduce!r}, include_self={include_self}: only sums with what is there")
-    return scattered(call, x, dim, index, source)
+    """Sums with what was there; the largest or smallest, with it or without.
+
+    Raises:
+        NotImplementedError: products and means; an index of another shape.
+    """
+    if reduce == "sum" and include_self:
+        return scattered(call, x, dim, index, source)
+    if reduce not in ("amax", "amin"):
+        raise NotImplementedError(
+            f"reduce={reduce!r}, include_self={include_self}: sums with what is there, and the largest or smallest"
+        )
+    place = axis(x, dim)
+    rows = _along(call, index, place)
+    lines, there = moveaxis(_floats(source), place, 0), moveaxis(_floats(x), place, 0)
+    if shape_of(index) != shape_of(source) or shape_of(lines)[1:] != shape_of(there)[1:]:
+        raise NotImplementedError("an index of another shape than what it reduces, or than what it reduces to")
+    count = shape_of(there)[0]
+    if include_self:
+        rows, lines = joined(call, [np.arange(count, dtype=np.int32), rows]), concatenate([there, lines], 0)
+    turned = reduce == "amin"
+    found = segment_max(elementwise("negative", lines) if turned else lines, rows, count)
+    found = elementwise("negative", found) if turned else found
+    if not include_self:
+        # a row that no number names stays as it is
+        met = scatter_add(np.zeros(count, np.float32), rows, np.ones(shape_of(rows), np.float32))
+        met = reshape(met, (count, *(1 for _ in shape_of(there)[1:])))
+        found = combined("select", met, found, there)
+    return moveaxis(found, 0, place)
+
+
+def _along(call: NodeCall, index: Value, place: int) -> Value:
+    """The numbers of an index along one axis.
+
+    Raises:
+        NotImplementedError: they are others at other places of the other axes.
+    """
+    # an expanded axis has no stride: which numbers stand there is not known of a batch's
+    strides, shape = call.node.args[2].meta["val"].stride(), shape_of(index)
+    others = [i for i in range(len(shape)) if i != place]
+    if any(strides[i] and shape[i] > 1 for i in others):
+        raise NotImplementedError("an index that is another along other axes: index.expand_as(source) is the same")
+    numbers_of: Value = _index(index)
+    for i in others:
+        numbers_of = part(numbers_of, i, slice(0, 1))
+    return reshape(numbers_of, -1)
 
 
 def written(call: NodeCall, x: Value, dim: int, index: Value, source: Value, reduce: str | None = None) -> Value:

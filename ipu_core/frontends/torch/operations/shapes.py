@@ -85,6 +85,14 @@ def put_slice(
     return with_part(x, dim, where.start, where.stop, new)
 
 
+def narrowed(call: NodeCall, x: Value, dim: int, start: int, length: int) -> Value:
+    return sliced(call, x, dim, start, start + length)
+
+
+def put_narrow(call: NodeCall, x: Value, new: Value, dim: int, start: int, length: int) -> Value:
+    return put_slice(call, x, new, dim, start, start + length)
+
+
 def selected(call: NodeCall, x: Value, dim: int, index: int) -> Value:
     return part(x, dim, index % shape_of(x)[dim])
 
@@ -341,8 +349,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "broadcast_tensors": broadcast_together,
     "permute": permuted, "transpose": swapped, "swapaxes": swapped, "swapdims": swapped, "movedim": moved,
     "t": swapped, "mT": swapped, "numpy_T": lambda call, x: transpose(x),
-    "slice": sliced, "select": selected,
-    "narrow": lambda call, x, dim, start, length: sliced(call, x, dim, start, start + length),
+    "slice": sliced, "select": selected, "narrow": narrowed,
     "chunk": runs, "split": runs, "split_with_sizes": runs, "tensor_split": runs,
     "unbind": unbound,
     "cat": joined, "stack": stacked,
@@ -360,9 +367,11 @@ PIECES = {"chunk", "split", "split_with_sizes", "tensor_split", "unbind"}
 
 VIEWS: dict[str, tuple[Callable[..., Value], Callable[..., Value] | None]] = {
     **{name: (shaped, put_whole) for name in ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")},
-    **{name: (expanded, None) for name in ("expand", "expand_as")},
-    "permute": (permuted, put_permuted), "transpose": (swapped, put_swapped), "t": (swapped, put_swapped),
-    "slice": (sliced, put_slice), "select": (selected, put_select),
+    **{name: (shaped, put_whole) for name in ("view_as", "reshape_as", "ravel")},
+    **{name: (expanded, None) for name in ("expand", "expand_as", "broadcast_to")},
+    **{name: (swapped, put_swapped) for name in ("transpose", "t", "mT", "swapaxes", "swapdims")},
+    "permute": (permuted, put_permuted), "movedim": (moved, None), "numpy_T": (lambda call, x: transpose(x), None),
+    "slice": (sliced, put_slice), "select": (selected, put_select), "narrow": (narrowed, put_narrow),
     **{name: (lambda call, x, *_: x, put_whole) for name in ("alias", "detach", "contiguous")},
 }  # fmt: skip
 """Operations whose result is a view: (base -> view, (base, new view) -> new base or None: no writes)."""
