@@ -257,7 +257,8 @@ class _Cut:
         there = {*(block.inputs[i] for i in own), *block.inputs[block.carried :], *block.constants}
         there |= {var for e in flat(equations) for var in e.outputs}
         there |= {var for e in equations for region in inner_regions(e) for var in (*region.own, *region.results)}
-        arrives = {var: self.values[var] for var in needed if var not in there}
+        # In the order in which they are made: what is placed one after another lies the same in every run.
+        arrives = {var: at for var, at in self.values.items() if var in needed and var not in there}
         return _Part(tuple(equations), arrives, own, host)
 
     def _kept(self, equations: Iterable[Equation], stage: int, needed: set[Var]) -> list[Equation]:

@@ -98,12 +98,13 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     bound = max(own, transfers)
     if slower:
         assert bound == {"tiles": own, "transfers": transfers}[slower]
-    # Moments are updated one after another, as they come: 24,500 cycles more of a language model, whose small
-    # updates are made at once where nothing is streamed, on tiles of their own. Nothing else is lost but gaps.
-    assert found.cycles <= (1.15 if slower == "tiles" else 1.06) * bound, (found.cycles, own, transfers)
     if slower == "tiles":
+        # What is streamed is to need less memory, so fewer of its updates share compute sets than of what stays: the
+        # program that waits for its transfers takes 1.08 and 1.15 times `own` without them, and this one no more.
         in_turn = profile(loop(settings, precision, optimizer, target=target, parallel=False))
         assert found.cycles <= 1.04 * (in_turn.cycles - transfers)
+        bound *= 1.09
+    assert found.cycles <= 1.06 * bound, (found.cycles, own, transfers)
     assert found.cycles == found.tiles_cycles + transfers - found.hidden_cycles
     assert max(found.tiles_cycles, transfers) <= found.overlap_bound <= found.cycles
     words = f"{found.cycles:,} cycles for {found.tiles_cycles:,} on the tiles and {transfers:,} of transfers, "
