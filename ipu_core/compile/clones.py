@@ -25,6 +25,7 @@ from ipu_core.graph import program as p
 from ipu_core.graph.adoption import adopt
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.phases import several
+from ipu_core.graph.streams import DataStream
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import branch_of
@@ -65,8 +66,8 @@ class Joined:
     graph: Graph
     program: p.Program
     lowered: tuple[Lowered, ...]
-    feeds: Mapping[p.DataStream, Streamed]
-    results: Mapping[p.DataStream, Streamed]
+    feeds: Mapping[DataStream, Streamed]
+    results: Mapping[DataStream, Streamed]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ def joined(
 ) -> Joined:
     """Lowers each Block on tiles of its own and joins the programs; arguments as of `clones_bill` and `planned`."""
     graph, first = Graph(target), 0
-    made, keys = list[Lowered](), dict[p.DataStream, Hashable]()
+    made, keys = list[Lowered](), dict[DataStream, Hashable]()
     for clone in clones:
         chip = replace(target, tiles=clone.tiles)
         one = planned(
@@ -181,11 +182,11 @@ class _Joining:
     """
 
     graph: Graph
-    keys: Mapping[p.DataStream, Hashable]
-    streams: Mapping[p.DataStream, tuple[int, int]]
+    keys: Mapping[DataStream, Hashable]
+    streams: Mapping[DataStream, tuple[int, int]]
     names: Sequence[str]
-    feeds: dict[p.DataStream, Streamed] = field(default_factory=dict)
-    results: dict[p.DataStream, Streamed] = field(default_factory=dict)
+    feeds: dict[DataStream, Streamed] = field(default_factory=dict)
+    results: dict[DataStream, Streamed] = field(default_factory=dict)
 
     def together(self, programs: Sequence[p.Program]) -> list[p.Program]:
         """The steps of all, each program's in its order."""
@@ -241,7 +242,7 @@ class _Joining:
             return taken, [replace(each[0], stream=stream), *([p.Copies(*copies)] if copies else [])]
         beside, parts = self._beside(stream, tensors)
         name = several([self._named(step.stream) for step in each])
-        one = p.DataStream(name, stream.format, beside.shape, stream.to_device)
+        one = DataStream(name, stream.format, beside.shape, stream.to_device)
         place[one] = whose
         pairs = zip(parts, tensors, strict=True)
         if stream.to_device:
@@ -250,13 +251,13 @@ class _Joining:
         copies = [p.Copy(tensor, part, name) for part, tensor in pairs]
         return taken, [p.Copies(*copies), p.StreamCopy(one, beside)]
 
-    def _named(self, stream: p.DataStream) -> str:
+    def _named(self, stream: DataStream) -> str:
         """The name of a stream; of a result, which is one clone's, with the clone's, as steps have it."""
         if stream.to_device:
             return stream.name
         return f"{RESULT}{self.names[self.streams[stream][0]]}.{stream.name.removeprefix(RESULT)}"
 
-    def _beside(self, stream: p.DataStream, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def _beside(self, stream: DataStream, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """A variable on the first clone's first tile that has the elements of all, and their places in it."""
         sizes = [tensor.size for tensor in tensors]
         made = self.graph.add_variable(stream.format, (sum(sizes),), f"{stream.name} of {len(sizes)}")

@@ -20,7 +20,7 @@ from ipu_core.compile.work import works_of
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
 from ipu_core.engine.work import Works
-from ipu_core.graph.program import RemoteBuffer
+from ipu_core.graph.streams import RemoteBuffer
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.regions import Loop

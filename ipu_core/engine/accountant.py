@@ -42,6 +42,7 @@ from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.phases import several
+from ipu_core.graph.streams import RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
 
@@ -114,7 +115,7 @@ def account(
     memory = account_memory(graph, trees, accountant.steps, accountant.sets, accountant.remote)
     if not allow_out_of_memory:
         memory.check("allow_out_of_memory=True goes on regardless")
-        p.check_remote_memory(accountant.remote, graph.target)
+        check_remote_memory(accountant.remote, graph.target)
     return ProgramAccount(graph.target, tuple(trees), tuple(accountant.steps), memory)
 
 
@@ -131,7 +132,7 @@ class _Accountant:
         self.target, self.control, self._codelets_of = graph.target, control, codelets_of or self._unbound
         self.steps: list[StepAccount] = []
         self.sets: list[Sequence[VertexGroup]] = []
-        self.remote: dict[p.RemoteBuffer, Variable] = {}
+        self.remote: dict[RemoteBuffer, Variable] = {}
         self._memo = Memo(graph.target, control)
         self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
         self._joined = graph.joined

@@ -16,6 +16,7 @@ from ipu_core.engine.tree import Choice, Interleaved, Repeated, Series, Tree, Wh
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.streams import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
 
@@ -245,7 +246,7 @@ def _repeat_while(
     return run
 
 
-def _stream_call(ends: HostEnds, stream: p.DataStream, view: NDArray[Any]) -> Callable[[], None]:
+def _stream_call(ends: HostEnds, stream: DataStream, view: NDArray[Any]) -> Callable[[], None]:
     def receive() -> None:
         view[...] = ends.receive(stream)
 
@@ -256,7 +257,7 @@ def _stream_call(ends: HostEnds, stream: p.DataStream, view: NDArray[Any]) -> Ca
 
 
 def _remote_call(
-    ends: HostEnds, buffer: p.RemoteBuffer, view: NDArray[Any], into: bool, entry: Callable[[], int]
+    ends: HostEnds, buffer: RemoteBuffer, view: NDArray[Any], into: bool, entry: Callable[[], int]
 ) -> Callable[[], None]:
     def load() -> None:
         view[...] = ends.remote(buffer)[entry()]

@@ -17,7 +17,8 @@ from ipu_core.engine.profile import Profile
 from ipu_core.engine.streams import HostEnds, as_elements
 from ipu_core.engine.tree import is_dynamic, reset
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import DataStream, Program, RemoteBuffer
+from ipu_core.graph.program import Program
+from ipu_core.graph.streams import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
 from lowprec import Key, as_key
 from lowprec.checks import expect, integer, listed, truth

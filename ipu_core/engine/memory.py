@@ -16,7 +16,7 @@ from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import RemoteBuffer
+from ipu_core.graph.streams import RemoteBuffer
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import VertexGroup
 from lowprec.integers import ceil_div

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_core.graph.program import DataStream, RemoteBuffer
+from ipu_core.graph.streams import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import element_type
 from lowprec import FloatFormat, astype
 from lowprec.arrays import whole_array

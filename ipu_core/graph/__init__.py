@@ -10,12 +10,10 @@ from ipu_core.graph.program import (
     Copy,
     CrossReplica,
     CrossReplicas,
-    DataStream,
     Execute,
     If,
     Overlap,
     Program,
-    RemoteBuffer,
     RemoteLoad,
     RemoteStore,
     Repeat,
@@ -26,6 +24,7 @@ from ipu_core.graph.program import (
     Sync,
     WriteUndef,
 )
+from ipu_core.graph.streams import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, Vertex, VertexGroup
 

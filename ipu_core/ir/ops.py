@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.ir import convolution
+from ipu_core.ir import convolution, shapes
 from ipu_core.ir.block import Format, Literal, Params, Type, format_name, is_wide
 from ipu_core.ir.convolution import Shape
+from ipu_core.ir.shapes import Argument, ShapeRule
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -29,8 +29,6 @@ SET_ROW = "set_row"
 EACH_REPLICA = "each_replica"
 """What each replica has of its own for the host, which reads all of it; the program goes on with the first one's."""
 
-Argument = Type | Literal
-ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
 Kind = typing.Literal[
     "elementwise",
     "product",
@@ -85,191 +83,8 @@ class Op:
     part: bool = False
 
 
-def words(operands: tuple[Argument, ...]) -> str:
-    """The operands' shapes in words: "(64, 256) and (256,)"."""
-    return " and ".join("a number" if isinstance(x, Literal) else str(x.shape) for x in operands)
-
-
-def _array(operand: Argument) -> Type:
-    if isinstance(operand, Literal):
-        raise ValueError(f"needs an array, not the number {operand}")
-    return operand
-
-
-def _elementwise(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shapes = {x.shape for x in operands if isinstance(x, Type)} - {()}
-    if len(shapes) > 1:
-        raise ValueError(f"the shapes {words(operands)} differ; broadcast first")
-    return shapes.pop() if shapes else ()
-
-
-def _dot(operands: tuple[Argument, ...], params: Params) -> Shape:
-    a, b = (_array(x).shape for x in operands)
-    if len(a) < 2 or len(b) < 2:
-        raise ValueError(f"{a} @ {b}: both need at least two axes")
-    if a[-1] != b[-2]:
-        raise ValueError(f"{a} @ {b}: inner sizes {a[-1]} and {b[-2]} differ")
-    if a[:-2] != b[:-2]:
-        raise ValueError(f"{a} @ {b}: leading sizes {a[:-2]} and {b[:-2]} differ")
-    return (*a[:-1], b[-1])
-
-
-def _scaled_dot(operands: tuple[Argument, ...], params: Params) -> Shape:
-    if (scale := _array(operands[2]).shape) != ():
-        raise ValueError(f"the scale must be one number, not an array of {scale}")
-    return _dot(operands[:2], params)
-
-
-def _convolution(op: str) -> ShapeRule:
-    def rule(operands: tuple[Argument, ...], params: Params) -> Shape:
-        first, second = (_array(x).shape for x in operands)
-        return convolution.result_shape(op, first, second, params)
-
-    return rule
-
-
-def _reduce(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, axes = _array(operands[0]).shape, params["axis"]
-    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < len(shape) for axis in axes):
-        raise ValueError(f"axis {axes} must be ascending axes of {shape}")
-    kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
-    return tuple(kept) if params["keepdims"] else tuple(n for axis, n in enumerate(shape) if axis not in axes)
-
-
-def _reduce_max(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape = _array(operands[0]).shape
-    if any(shape[axis] == 0 for axis in params["axis"]):
-        raise ValueError(f"no maximum over an empty axis of {shape}")
-    return _reduce(operands, params)
-
-
-def _transpose(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, perm = _array(operands[0]).shape, params["perm"]
-    if sorted(perm) != list(range(len(shape))):
-        raise ValueError(f"perm {perm} is not a permutation of the axes of {shape}")
-    return tuple(shape[axis] for axis in perm)
-
-
-def _reshape(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, new = _array(operands[0]).shape, tuple(params["shape"])
-    if math.prod(shape) != math.prod(new):
-        raise ValueError(f"cannot make {new} of {shape}: {math.prod(new)} and {math.prod(shape)} elements")
-    return new
-
-
-def _broadcast(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, new = _array(operands[0]).shape, tuple(params["shape"])
-    tail = new[len(new) - len(shape) :]
-    if len(shape) > len(new) or any(m not in (1, n) for m, n in zip(shape, tail, strict=True)):
-        raise ValueError(f"cannot broadcast {shape} to {new}")
-    return new
-
-
-def _slice(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape = _array(operands[0]).shape
-    start, stop, step = params["start"], params["stop"], params["step"]
-    if not len(start) == len(stop) == len(step) == len(shape):
-        raise ValueError(f"start {start}, stop {stop}, step {step} must have one entry per axis of {shape}")
-    if any(not (0 <= a <= b <= n and s >= 1) for a, b, s, n in zip(start, stop, step, shape, strict=True)):
-        raise ValueError(f"start {start}, stop {stop}, step {step} leave {shape}")
-    return tuple(-(-(b - a) // s) for a, b, s in zip(start, stop, step, strict=True))
-
-
-def _concatenate(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shapes, axis = [_array(x).shape for x in operands], params["axis"]
-    if not shapes or not 0 <= axis < len(shapes[0]):
-        raise ValueError(f"axis {axis} is no axis of {words(operands)}")
-    if len({(*s[:axis], *s[axis + 1 :]) for s in shapes}) > 1 or len({len(s) for s in shapes}) > 1:
-        raise ValueError(f"the shapes {words(operands)} differ in another axis than {axis}")
-    return (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])
-
-
-def _pad(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape = _array(operands[0]).shape
-    low, high, interior = params["low"], params["high"], params["interior"]
-    if not len(low) == len(high) == len(interior) == len(shape) or min((*low, *high, *interior), default=0) < 0:
-        raise ValueError(f"low {low}, high {high}, interior {interior} must be >= 0 for every axis of {shape}")
-    sizes = zip(shape, low, high, interior, strict=True)
-    return tuple(a + n + max(0, n - 1) * i + b for n, a, b, i in sizes)
-
-
-def _gather(operands: tuple[Argument, ...], params: Params) -> Shape:
-    table, indices = (_array(x).shape for x in operands)
-    if not table:
-        raise ValueError("the table needs at least one axis")
-    return (*indices, *table[1:])
-
-
-def _set_row(operands: tuple[Argument, ...], params: Params) -> Shape:
-    row, place, table = (_array(x).shape for x in operands)
-    if place != (1,) or not table or row != (1, *table[1:]):
-        raise ValueError(f"the row {row} of the table {table} at one place, not {place}, must be (1, {table[1:]})")
-    return table
-
-
-def _scatter(operands: tuple[Argument, ...], params: Params) -> Shape:
-    indices, updates = (_array(x).shape for x in operands)
-    if updates[: len(indices)] != indices:
-        raise ValueError(f"the updates {updates} must begin with the shape of the indices {indices}")
-    return (params["rows"], *updates[len(indices) :])
-
-
-def _top_indices(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, k = _array(operands[0]).shape, params["k"]
-    if not shape or not 1 <= k <= shape[-1]:
-        raise ValueError(f"there are no {k} largest along the last axis of {shape}")
-    return (*shape[:-1], k)
-
-
-def _take_along(operands: tuple[Argument, ...], params: Params) -> Shape:
-    x, indices = (_array(one).shape for one in operands)
-    if not x or not indices or x[:-1] != indices[:-1]:
-        raise ValueError(f"the indices {indices} must have the leading axes of {x}")
-    return indices
-
-
-def _put_along(operands: tuple[Argument, ...], params: Params) -> Shape:
-    indices, updates = (_array(one).shape for one in operands)
-    if not indices or indices != updates:
-        raise ValueError(f"the updates {updates} must have the shape of the indices {indices}")
-    return (*indices[:-1], params["size"])
-
-
-def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
-    return (*_array(operands[0]).shape, params["classes"])
-
-
-def _to_blocks(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, axis = _array(operands[0]).shape, params["axis"]
-    if not 0 <= axis < len(shape):
-        raise ValueError(f"axis {axis} is no axis of {shape}")
-    return shape
-
-
-def _hadamard(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shape, axis, block = _array(operands[0]).shape, params["axis"], params["block"]
-    if not 0 <= axis < len(shape) or shape[axis] % block:
-        raise ValueError(f"{shape} has no axis {axis} that blocks of {block} divide")
-    return shape
-
-
-def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
-    return _array(operands[0]).shape
-
-
-def _shard(operands: tuple[Argument, ...], params: Params) -> Shape:
-    return (-(-_array(operands[0]).size // params["replicas"]),)
-
-
-def _gathered(operands: tuple[Argument, ...], params: Params) -> Shape:
-    shard, shape = _array(operands[0]).shape, tuple(params["shape"])
-    if shard != (-(-math.prod(shape) // params["replicas"]),):
-        raise ValueError(f"shards {shard} of {params['replicas']} replicas do not make {shape}")
-    return shape
-
-
 def _elementwise_op(name: str, arity: int = 1, family: str = "elementwise", **facts: Any) -> Op:
-    return Op(name, "elementwise", family, arity, _elementwise, **facts)
+    return Op(name, "elementwise", family, arity, shapes.elementwise, **facts)
 
 
 def _structural(name: str, kind: Kind, shape: ShapeRule, *params: str, arity: int | None = 1, **facts: Any) -> Op:
@@ -277,7 +92,7 @@ def _structural(name: str, kind: Kind, shape: ShapeRule, *params: str, arity: in
 
 
 def _convolution_op(name: str, *params: str) -> Op:
-    return Op(name, "convolution", "conv", 2, _convolution(name), params=(*convolution.PARAMS, *params))
+    return Op(name, "convolution", "conv", 2, shapes.convolution(name), params=(*convolution.PARAMS, *params))
 
 
 OPS = {op.name: op for op in (
@@ -295,43 +110,44 @@ OPS = {op.name: op for op in (
     _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
     _elementwise_op("fmod", 2, "nonlinearity"),
     _elementwise_op("scaled_add", 3, "scaled_add"),
-    Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,), options=("rounding", "operation")),
-    Op("dot", "product", "matmul", 2, _dot),
-    Op("scaled_dot", "product", "matmul", 3, _scaled_dot),
+    Op("convert", "elementwise", "cast", 1, shapes.same, exact=True, either=(0,), options=("rounding", "operation")),
+    Op("dot", "product", "matmul", 2, shapes.dot),
+    Op("scaled_dot", "product", "matmul", 3, shapes.scaled_dot),
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
     _convolution_op("conv2d_weight_gradient", "kernel"),
-    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims"), options=("shards",)),
-    Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
+    Op("reduce_sum", "reduction", "reduction", 1, shapes.reduce, params=("axis", "keepdims"), options=("shards",)),
+    Op("reduce_max", "reduction", "reduction", 1, shapes.reduce_max, exact=True, params=("axis", "keepdims")),
     Op(
-        "scatter_add", "scatter", "reduction", 2, _scatter, integers=(0,), params=("rows",), options=("accumulation",)
+        "scatter_add", "scatter", "reduction", 2, shapes.scatter, integers=(0,), params=("rows",),
+        options=("accumulation",),
     ),
-    Op("scatter_max", "scatter", "reduction", 2, _scatter, exact=True, integers=(0,), params=("rows",)),
-    Op("put_along", "scatter", "reduction", 2, _put_along, integers=(0,), params=("size",)),
-    _structural("transpose", "view", _transpose, "perm"),
-    _structural("reshape", "view", _reshape, "shape"),
-    _structural("broadcast", "view", _broadcast, "shape"),
-    _structural("slice", "view", _slice, "start", "stop", "step", part=True),
-    _structural("stop_gradient", "view", _same),
-    _structural("scale_gradient", "view", _same, "factor"),
-    _structural(CUSTOM, "view", _same, "rule", "result", arity=None),
-    _structural("concatenate", "move", _concatenate, "axis", arity=None),
-    _structural("pad", "move", _pad, "low", "high", "interior"),
-    _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
-    _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
-    _structural(SET_ROW, "move", _set_row, arity=3, integers=(1,), either=(0, 2)),
-    Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
-    Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
-    Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
-    Op("all_reduce", "collective", "gradient_sum", 1, _same, params=("replicas", "collective")),
-    Op(GROUP_SUM, "group", "reduction", 1, _same, params=("replicas", "collective")),
-    Op("reduce_scatter", "collective", "gradient_sum", 1, _shard, params=("replicas", "collective")),
-    Op("all_gather", "collective", "structure", 1, _gathered, exact=True, params=("replicas", "shape")),
-    Op("all_reduce_max", "collective", "reduction", 1, _same, exact=True, params=("replicas",)),
-    Op("first_replica", "collective", "structure", 1, _same, exact=True, params=("replicas",)),
-    Op(EACH_REPLICA, "collective", "structure", 1, _same, exact=True, params=("replicas",)),
-    Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
-    Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
+    Op("scatter_max", "scatter", "reduction", 2, shapes.scatter, exact=True, integers=(0,), params=("rows",)),
+    Op("put_along", "scatter", "reduction", 2, shapes.put_along, integers=(0,), params=("size",)),
+    _structural("transpose", "view", shapes.transpose, "perm"),
+    _structural("reshape", "view", shapes.reshape, "shape"),
+    _structural("broadcast", "view", shapes.broadcast, "shape"),
+    _structural("slice", "view", shapes.slice, "start", "stop", "step", part=True),
+    _structural("stop_gradient", "view", shapes.same),
+    _structural("scale_gradient", "view", shapes.same, "factor"),
+    _structural(CUSTOM, "view", shapes.same, "rule", "result", arity=None),
+    _structural("concatenate", "move", shapes.concatenate, "axis", arity=None),
+    _structural("pad", "move", shapes.pad, "low", "high", "interior"),
+    _structural("gather", "move", shapes.gather, arity=2, integers=(1,), either=(0,)),
+    _structural("take_along", "move", shapes.take_along, arity=2, integers=(1,), either=(0,)),
+    _structural(SET_ROW, "move", shapes.set_row, arity=3, integers=(1,), either=(0, 2)),
+    Op("top_indices", "order", "elementwise", 1, shapes.top_indices, exact=True, params=("k",)),
+    Op("to_blocks", "blocks", "cast", 1, shapes.to_blocks, params=("format", "axis", "rule")),
+    Op("hadamard", "blocks", "cast", 1, shapes.hadamard, params=("axis", "block")),
+    Op("all_reduce", "collective", "gradient_sum", 1, shapes.same, params=("replicas", "collective")),
+    Op(GROUP_SUM, "group", "reduction", 1, shapes.same, params=("replicas", "collective")),
+    Op("reduce_scatter", "collective", "gradient_sum", 1, shapes.shard, params=("replicas", "collective")),
+    Op("all_gather", "collective", "structure", 1, shapes.gathered, exact=True, params=("replicas", "shape")),
+    Op("all_reduce_max", "collective", "reduction", 1, shapes.same, exact=True, params=("replicas",)),
+    Op("first_replica", "collective", "structure", 1, shapes.same, exact=True, params=("replicas",)),
+    Op(EACH_REPLICA, "collective", "structure", 1, shapes.same, exact=True, params=("replicas",)),
+    Op("dropout_mask", "mask", "elementwise", 1, shapes.same, exact=True, params=("rate", "operation")),
+    Op("one_hot", "mask", "elementwise", 1, shapes.one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
 """Every operation by name."""
 

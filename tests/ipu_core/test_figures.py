@@ -15,7 +15,7 @@ from ipu_core.chip.target import Target
 from ipu_core.engine import Engine
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph import Copy, DataStream, Graph, RemoteBuffer, RemoteStore, Sequence, StreamCopy
-from ipu_core.graph.program import check_remote_memory
+from ipu_core.graph.streams import check_remote_memory
 from ipu_core.ir.precision.operand_scaling import OperandScaling
 from ipu_core.ir.precision.precision import Precision
 from ipu_core.library.elementwise import add_array

@@ -22,16 +22,15 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.phases import in_phases
 from ipu_core.graph.program import (
     Copy,
-    DataStream,
     If,
     Program,
-    RemoteBuffer,
     RemoteLoad,
     RemoteStore,
     Repeat,
     Sequence,
     StreamCopy,
 )
+from ipu_core.graph.streams import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import (

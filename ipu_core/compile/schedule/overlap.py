@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ipu_core.graph.program as p
+from ipu_core.graph.streams import RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import occupancy
 
 
 @dataclass
@@ -65,7 +66,7 @@ def overlapped(programs: Sequence[p.Program], most: int, start: int = 0) -> list
 def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
     """Every time for which something that is streamed is on the tiles, in order."""
     far = {program.tensor.variable for program in programs if isinstance(program, p.RemoteLoad | p.RemoteStore)}
-    stays, now, stored = list[_Stay](), dict[Variable, _Stay](), dict[p.RemoteBuffer, int]()
+    stays, now, stored = list[_Stay](), dict[Variable, _Stay](), dict[RemoteBuffer, int]()
     for place, program in enumerate(programs):
         if isinstance(program, p.RemoteLoad):
             variable, before = program.tensor.variable, now.get(program.tensor.variable)

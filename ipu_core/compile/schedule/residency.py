@@ -8,10 +8,10 @@ from ipu_core.chip.target import Target
 from ipu_core.compile.labels import value_names
 from ipu_core.compile.schedule.starts import NOWHERE, WORD, fullest_tiles, ordered_stays, starts
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.graph.program import RemoteBuffer, check_remote_memory
+from ipu_core.graph.streams import RemoteBuffer, check_remote_memory
 from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.bodies import equations_of
-from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import occupancy
 from ipu_core.ir.passes.schedule import schedule
 
 LARGEST = 5  # values named in a refusal

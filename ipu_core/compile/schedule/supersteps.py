@@ -20,7 +20,7 @@ from ipu_core.compile.schedule.starts import tile_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import lifetimes
-from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import occupancy
 from ipu_core.ir.ops import COLLECTIVES, EACH_REPLICA, ELEMENTWISE, GATHERS, GROUP_SUM, OPS
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 from ipu_core.placement.matmul import SumPlan

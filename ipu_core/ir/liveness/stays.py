@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of
@@ -111,3 +114,12 @@ def _made(block: Block) -> Iterator[Stay]:
         else:
             last = known.last.get(var, len(equations))  # of a flag: it is for regions
             yield Stay(var, position, max([stores[var], *readers]) if var in stores else last, readers, position)
+
+
+def occupancy(spans: Iterable[tuple[int, int]], sizes: Sequence[int], count: int) -> npt.NDArray[np.int64]:
+    """The bytes at each of `count` places, where arrays of these sizes live each from its first to its last place."""
+    first, last = np.array(list(spans), np.int64).reshape(-1, 2).T
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, first, sizes)
+    np.subtract.at(change, last + 1, sizes)
+    return change.cumsum()[:count]

@@ -11,7 +11,7 @@ from operator import itemgetter, or_
 from ipu_core.ir.block import Block, Equation, Params, Var, per_block
 from ipu_core.ir.bodies import closed, equations_of, mapped, regions_of, with_body
 from ipu_core.ir.liveness.lifetimes import START
-from ipu_core.ir.liveness.occupancy import occupancy
+from ipu_core.ir.liveness.stays import occupancy
 from ipu_core.ir.ops import CUSTOM
 from ipu_core.ir.passes.dependences import Dependences, dependences, reordered
 from ipu_core.ir.regions import Loop, Scan

@@ -16,6 +16,7 @@ from ipu_core.compile.clones import Joined, OnTiles, clones_bill, joined
 from ipu_core.compile.machine import Machine
 from ipu_core.engine.profile import Profile
 from ipu_core.graph import program as p
+from ipu_core.graph.streams import RemoteBuffer
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.regions import Loop
@@ -107,7 +108,7 @@ def run_on_tiles(made: Clones, one: Joined, key: Key) -> list[list[Any]]:
     inputs = [loop.next_step(BATCH)[0] for loop in made.loops]
     for loop, lowered, values in zip(made.loops, one.lowered, inputs, strict=True):
         for place, value in zip(lowered.state, values[: loop.block.carried], strict=True):
-            if isinstance(place, p.RemoteBuffer):
+            if isinstance(place, RemoteBuffer):
                 engine.write_remote(place, 0, value)
             else:
                 engine.write(place, value)
@@ -141,7 +142,7 @@ def run_on_tiles(made: Clones, one: Joined, key: Key) -> list[list[Any]]:
     for number, lowered in enumerate(one.lowered):
         entry = 0 if lowered.entries is None else int(engine.read(lowered.entries[0])[0])
         state = [
-            engine.read_remote(place, entry) if isinstance(place, p.RemoteBuffer) else engine.read(place)
+            engine.read_remote(place, entry) if isinstance(place, RemoteBuffer) else engine.read(place)
             for place in lowered.state
         ]
         after.append([*state, *(found[number, place] for place in range(len(lowered.results)))])

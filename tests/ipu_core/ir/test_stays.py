@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import EquationSpan, RegionSpan, equations_of, outputs_of, regions_of, runs_of, steps_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes, until_chosen
-from ipu_core.ir.liveness.occupancy import occupancy
-from ipu_core.ir.liveness.stays import START, Stay, phase, stays, stored
+from ipu_core.ir.liveness.stays import START, Stay, occupancy, phase, stays, stored
 from ipu_core.ir.passes.guard import guarded
 from ipu_core.ir.passes.streaming import streaming
 from ipu_core.ir.precision.precision import Precision
