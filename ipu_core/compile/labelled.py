@@ -59,8 +59,10 @@ def labelled(block: Block, target: Target) -> Labelled:
     for equation in equations:
         if equation.op != "one_hot" or not _is_between(equation.output, known, readers) or equation.output in held:
             continue
-        if math.prod(equation.output.type.shape[:-1]) < 2 or _on_a_tile(target, equation.output.type) <= CODE:
-            continue  # a single row lies as a vector does, cut anywhere
+        *rest, classes = equation.output.type.shape
+        # A single row lies as a vector does, cut anywhere; of a single class -0 stays what it is.
+        if math.prod(rest) < 2 or classes < 2 or _on_a_tile(target, equation.output.type) <= CODE:
+            continue
         choices = [equations[at] for at in readers[equation.output]]
         ends = [_end(choice, equation.output, known, readers, equations) for choice in choices]
         sources = [known.roots(*equation.operands, *_others(choice)) for choice in choices]
@@ -105,7 +107,7 @@ def _end(
         return None
     if end.op == "reduce_sum":
         along = end.params["axis"] == (len(made.type.shape) - 1,) and end.arithmetic.accumulate == FLOAT32
-        zero = isinstance(other, Literal) and other.value == 0
+        zero = isinstance(other, Literal) and str(other.value) == "0.0"
         whole = isinstance(first, Var) and first.type == made.type and known.views[first].whole
         return at if along and zero and whole else None
     if end.op != "add" or not all(isinstance(one, Var) and one.type == made.type for one in end.inputs):

@@ -33,11 +33,12 @@ class PickAtLabel(Codelet):
     own_axes = Param(0)
 
     def compute(self) -> None:
-        """Picks. A sum of zeros and -0 is 0: so is what is picked."""
+        """Picks. A sum of zeros and -0 is 0, and one with a NaN the NaN without a sign: so is what is picked."""
         at = np.asarray(self.labels, np.int64) - self.first
         columns = self.x.shape[-1]
         inside = (at >= 0) & (at < columns)
         found = np.take_along_axis(np.asarray(self.x), np.where(inside, at, 0)[..., None], -1)[..., 0]
+        found = np.where(np.isnan(found), np.float32(np.nan), found)
         self.out[...] = np.where(inside & (found != 0), found, np.float32(0))
 
     def cycles(self, target: Target) -> Any:
