@@ -108,10 +108,15 @@ def test_rows_that_something_else_needs_are_made(name: str) -> None:
     assert_same(block, RNG.normal(size=(12, 400)).astype(np.float32), RNG.integers(0, 400, 12).astype(np.int32))
 
 
-@pytest.mark.parametrize(
-    ("shape", "precision"),
-    [((1, 5000), "fp32.32"), ((5000, 1), "fp32.32"), ((12, 40), "fp32.32"), ((12, 400), "fp16.16/nearest")],
-)
+FULL: list[tuple[tuple[int, ...], str]] = [
+    ((1, 5000), "fp32.32"),
+    ((5000, 1), "fp32.32"),
+    ((12, 40), "fp32.32"),
+    ((12, 400), "fp16.16/nearest"),
+]
+
+
+@pytest.mark.parametrize(("shape", "precision"), FULL)
 def test_a_single_row_or_column_a_small_array_and_halves_are_made(shape: tuple[int, ...], precision: str) -> None:
     block = block_of(picked, shape, precision)
     assert not labelled(block, FEW).rows
