@@ -14,7 +14,6 @@ from ipu_core.chip.target import Target
 from ipu_core.ir.block import Block, Equation, Literal, Type, Var, per_block
 from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import Lifetimes, in_place, lifetimes
-from ipu_core.library.labelled import AddAtLabel, JoinPicked, PickAtLabel
 from ipu_core.placement.layout import linear_layout
 from lowprec import float32 as FLOAT32
 
@@ -36,7 +35,7 @@ class Labelled(NamedTuple):
         return labels
 
 
-CODE: Final = sum(codelet.code_bytes for codelet in (PickAtLabel, JoinPicked, AddAtLabel))
+SMALL: Final = 4096  # bytes of a tile: rows that take fewer are seldom at a peak, and their equations share supersteps
 NONE: Final = Labelled({}, {})
 
 
@@ -44,8 +43,8 @@ NONE: Final = Labelled({}, {})
 def labelled(block: Block, target: Target) -> Labelled:
     """The one-hot rows of float32 that nothing reads but choices, each for one sum along rows or one sum of two arrays.
 
-    A sum of zeros and one number is that number in every order, but for the sign of zero; so it is picked. Rows that
-    take less of a tile than the code that does without them are made, and share supersteps.
+    A sum of zeros and one number is that number in every order, but for the sign of zero; so it is picked. Small
+    arrays of such rows are made.
     """
     known, equations = lifetimes(block), equations_of(block)
     readers: dict[Var, list[int]] = {}
@@ -61,7 +60,7 @@ def labelled(block: Block, target: Target) -> Labelled:
             continue
         *rest, classes = equation.output.type.shape
         # A single row lies as a vector does, cut anywhere; of a single class -0 stays what it is.
-        if math.prod(rest) < 2 or classes < 2 or _on_a_tile(target, equation.output.type) <= CODE:
+        if math.prod(rest) < 2 or classes < 2 or _on_a_tile(target, equation.output.type) <= SMALL:
             continue
         choices = [equations[at] for at in readers[equation.output]]
         ends = [_end(choice, equation.output, known, readers, equations) for choice in choices]

@@ -35,7 +35,7 @@ def overwritten(
     for position in known.computing:
         equation = equations[position]
         made = equation.output
-        if equation.op not in ELEMENTWISE or made in state:
+        if equation.op not in ELEMENTWISE or made in state or made.type.size == 1:  # a word, which has its own name
             continue
         beside = group.get(equation.number, set())
         for var in equation.operands:

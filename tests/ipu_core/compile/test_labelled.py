@@ -23,7 +23,7 @@ from ipu_core.ir.trace.tracing import trace
 
 FEW = Target("gc200", tiles=6)
 RNG = np.random.default_rng(5)
-SHAPES = [(12, 400), (3, 4, 400), (50, 100), (2, 3000), (7, 1733), (64, 37)]
+SHAPES = [(12, 800), (3, 4, 800), (50, 200), (2, 6000), (7, 1733), (64, 111)]
 """Rows on a tile, and rows cut into pieces of as many columns, or of a prime number of them."""
 
 
@@ -102,17 +102,17 @@ def test_labels_choose_without_rows_to_the_same_bits(name: str, shape: tuple[int
 
 @pytest.mark.parametrize("name", MADE)
 def test_rows_that_something_else_needs_are_made(name: str) -> None:
-    block = block_of(MADE[name], (12, 400))
+    block = block_of(MADE[name], (12, 800))
     assert not labelled(block, FEW).rows
     assert any("one_hot" in one for one in names(block))
-    assert_same(block, RNG.normal(size=(12, 400)).astype(np.float32), RNG.integers(0, 400, 12).astype(np.int32))
+    assert_same(block, RNG.normal(size=(12, 800)).astype(np.float32), RNG.integers(0, 800, 12).astype(np.int32))
 
 
 FULL: list[tuple[tuple[int, ...], str]] = [
-    ((1, 5000), "fp32.32"),
-    ((5000, 1), "fp32.32"),
+    ((1, 12_000), "fp32.32"),
+    ((12_000, 1), "fp32.32"),
     ((12, 40), "fp32.32"),
-    ((12, 400), "fp16.16/nearest"),
+    ((12, 800), "fp16.16/nearest"),
 ]
 
 
@@ -125,7 +125,7 @@ def test_a_single_row_or_column_a_small_array_and_halves_are_made(shape: tuple[i
 
 def test_exceptions_take_rows() -> None:
     traps = FloatingPointControl(inv=True, div0=True, oflo=True)
-    assert any("one_hot" in one for one in names(block_of(picked, (12, 400)), control=traps))
+    assert any("one_hot" in one for one in names(block_of(picked, (12, 800)), control=traps))
 
 
 LOSSES: dict[str, Callable[..., Any]] = {
@@ -139,7 +139,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic", "fp16.32"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_gradients_have_the_bits_of_the_direct_engine(name: str, precision: str) -> None:
-    x, labels = RNG.normal(size=(12, 400)).astype(np.float32), RNG.integers(0, 400, 12).astype(np.int32)
+    x, labels = RNG.normal(size=(12, 800)).astype(np.float32), RNG.integers(0, 800, 12).astype(np.int32)
     if name == "ignored":
         labels[3] = -100
     ideal = trace(value_and_grad(LOSSES[name]), x, labels)

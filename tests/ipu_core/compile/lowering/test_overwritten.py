@@ -39,6 +39,7 @@ OVER: dict[str, tuple[Callable[[Any], Any], int]] = {
     "a part": (lambda x: nn.exp(x)[:12] * 2.0, 0),
     "an input": (lambda x: x * 2.0, 0),
     "another format": (lambda x: nn.convert(nn.exp(x), "float16"), 0),
+    "a number": (lambda x: nn.exp(x.sum() * 2.0) + x[0, 0], 0),
     "in a loop": (in_a_loop, 0),
 }  # fmt: skip
 
