@@ -62,7 +62,7 @@ def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list
     compute_set = graph.add_compute_set(name)
     layout = layout_of(graph, out)
     for (tiles, _), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
-        graph.add_vertices(compute_set, Fill, tiles, {"out": source}, {"value": value, "own_axes": _own(layout)})
+        graph.add_vertices(compute_set, Fill, tiles, {"out": source}, {"value": value, "own_axes": own_axes(layout)})
     return [Execute(compute_set)]
 
 
@@ -114,16 +114,12 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
         return []
     compute_set = graph.add_compute_set(name)
     layout = layout_of(graph, out)
-    # an axis of stride 0: every column compares the same label, without a copy of it
-    wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
-    # without memory of its own: every row has the same numbers
-    columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
-    numbers = _pieces_of_array(layout, columns)
     parts = zip(
-        vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True
-    )
+        vertex_tiles(layout), pieces(layout, one_a_row(labels), out.shape), pieces(layout, out, out.shape),
+        column_numbers(layout, out.shape), strict=True,
+    )  # fmt: skip
     for (tiles, _), source, result, column in parts:
-        params = {"columns": column, "own_axes": _own(layout)}
+        params = {"columns": column, "own_axes": own_axes(layout)}
         graph.add_vertices(compute_set, OneHot, tiles, {"labels": source, "out": result}, params)
     return [Execute(compute_set)]
 
@@ -133,16 +129,25 @@ def is_float32(tensor: Tensor) -> bool:
     return tensor.dtype == np.float32
 
 
-def _own(layout: LinearLayout) -> int:
-    return 1 if layout.columns < layout.shape[1] else 2
+def one_a_row(labels: Tensor) -> Tensor:
+    """Labels (..) as an array (.., 1) that broadcasts along rows."""
+    # an axis of stride 0: every column compares the same label, without a copy of it
+    return Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
 
 
-def _pieces_of_array(layout: LinearLayout, array: Any) -> list[Any]:
-    """A (rows, columns) array cut like the groups of a layout."""
+def column_numbers(layout: LinearLayout, shape: Sequence[int]) -> list[Any]:
+    """For every element of the groups of a layout its place along the last axis of an array, vertex axes first."""
     rows, columns = layout.shape
+    # without memory of its own: every row has the same numbers
+    array = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), (math.prod(shape[:-1]), shape[-1]))
     array = array.reshape(rows, columns)
     if layout.columns < columns:
         return [array.reshape(rows, columns // layout.columns, layout.columns)]
     whole, rest = divmod(rows, layout.rows)
     found = [array[: whole * layout.rows].reshape(whole, layout.rows, columns)] if whole else []
     return found + ([array[whole * layout.rows :].reshape(1, rest, columns)] if rest else [])
+
+
+def own_axes(layout: LinearLayout) -> int:
+    """Axes of a vertex of a layout: of a piece of a row, or of rows."""
+    return 1 if layout.columns < layout.shape[1] else 2

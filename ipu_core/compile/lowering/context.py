@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ipu_core.chip.system import System
 from ipu_core.chip.target import Target
+from ipu_core.compile.labelled import NONE, Labelled
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Program
@@ -28,6 +29,8 @@ class Lowering:
         places: values that an equation computes straight into a tensor that exists already (a state's).
         fused: groups of equation numbers; the equations of a group share compute sets.
         magnitudes: values that are not made: the maxima that read them take what they are magnitudes of.
+        labelled: values that are not made either: labels are compared where those would be read.
+        overwritten: by value, one in whose memory it is made, see `overwritten`.
         tensors: where every value lies.
         programs: in order.
         entries: of the streamed state, see `Lowered`.
@@ -42,6 +45,8 @@ class Lowering:
     places: Mapping[Var, Tensor]
     fused: Sequence[Sequence[int]] = ()
     magnitudes: frozenset[Var] = frozenset()
+    labelled: Labelled = NONE
+    overwritten: Mapping[Var, Var] = field(default_factory=dict)
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     entries: tuple[Tensor, Tensor] | None = None
@@ -67,10 +72,12 @@ class Lowering:
     def result(self, equation: Equation) -> Tensor:
         """Where an equation's result goes: a new temporary, unless its place is given."""
         var = equation.output
-        if var not in self.places:
-            self.tensors[var] = self.add(var, equation.name)
-        else:
+        if var in self.places:
             self.tensors[var] = self.places[var]
+        elif (old := self.overwritten.get(var)) is not None and _lies_whole(self.tensors.get(old)):
+            self.tensors[var] = self.tensors[old]
+        else:
+            self.tensors[var] = self.add(var, equation.name)
         return self.tensors[var]
 
     def add(self, var: Var, name: str) -> Tensor:
@@ -80,3 +87,8 @@ class Lowering:
     def copy(self, source: Tensor, name: str) -> Tensor:
         """A new temporary in the layout of its shape, filled from a tensor."""
         return copied(self.graph, self.programs, source, name)
+
+
+def _lies_whole(tensor: Tensor | None) -> bool:
+    """Whether a tensor is a temporary variable in the layout of its own shape."""
+    return tensor is not None and tensor.variable.temporary and tensor.variable.shape == tensor.shape

@@ -21,6 +21,7 @@ from ipu_core.ir.ops import (
 )
 from ipu_core.ir.run.collectives import collective_of
 from ipu_core.library.elementwise import elementwise
+from ipu_core.library.labelled import add_at_labels, pick_at_labels
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import concatenate, one_hot, pad
 from ipu_core.library.places import set_row
@@ -46,12 +47,27 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
     if equation.output in lowering.magnitudes:
         lowering.tensors[equation.output] = lowering.tensors[equation.operands[0]]
         return
+    if any(var in lowering.labelled.rows for var in equation.operands):
+        if equation.output not in lowering.labelled.rows:
+            _add_at_labels(lowering, equation)
+        return
     operands = [lowering.operand(atom) for atom in equation.inputs]
     op = COMPUTED_AS[equation.op]
     lowering.programs += elementwise(
         lowering.graph, op, operands, lowering.result(equation),
         stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=equation.name,
     )  # fmt: skip
+
+
+def _add_at_labels(lowering: Lowering, equation: Equation) -> None:
+    """A sum of an array and of what one-hot rows choose."""
+    (chosen,) = (var for var in equation.operands if var in lowering.labelled.rows)
+    (x,) = (var for var in equation.operands if var is not chosen)
+    there, elsewhere = (lowering.operand(atom) for atom in lowering.labelled.rows[chosen].inputs[1:])
+    labels, given = lowering.tensors[lowering.labelled.labels(chosen)], lowering.tensors[x]
+    lowering.programs += add_at_labels(
+        lowering.graph, given, labels, there, elsewhere, lowering.result(equation), name=equation.name
+    )
 
 
 def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
@@ -74,6 +90,13 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
 
 
 def _reduce(lowering: Lowering, equation: Equation) -> None:
+    if (chosen := equation.operands[0]) in lowering.labelled.rows:
+        given = lowering.labelled.rows[chosen].operands[1], lowering.labelled.labels(chosen)
+        terms, labels = (lowering.tensors[var] for var in given)
+        lowering.programs += pick_at_labels(
+            lowering.graph, terms, labels, lowering.result(equation), name=equation.name
+        )
+        return
     (x,), read = _sides(lowering, equation), lowering.views[equation.operands[0]].root
     lowering.programs += reduce(
         lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
@@ -192,6 +215,8 @@ def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> 
 
 
 def _one_hot(lowering: Lowering, equation: Equation) -> None:
+    if equation.output in lowering.labelled.rows:
+        return
     (labels,) = (lowering.tensors[var] for var in equation.operands)
     lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=equation.name)
 

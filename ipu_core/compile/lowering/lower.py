@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 from ipu_core.chip.system import System
 from ipu_core.compile.constants import held_constants
+from ipu_core.compile.labelled import NONE, Labelled, labelled
 from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.born import undefined
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
 from ipu_core.compile.lowering.fused import fused
 from ipu_core.compile.lowering.magnitudes import compared_magnitudes
+from ipu_core.compile.lowering.overwritten import overwritten
 from ipu_core.compile.lowering.scans import ScanLowering, shown_tables
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.early_updates import EarlyUpdates, most_streamed, with_early_updates
@@ -125,6 +127,7 @@ def lower(
     updated = with_early_updates(block, plan) if early else EarlyUpdates(block, NO_ROWS, None)
     found = shared(updated.block, plan, updated.rows, parallel=parallel) if share else Shared(updated.block, ())
     block, together, plan = found.block, found.fused, replace(plan, sums={**plan.sums, **found.sums})
+    chosen = NONE if traps else labelled(block, plan.target)
     graph = Graph(plan.target)
     carried = block.carried
     tensors = _constants(graph, block, plan.starts)
@@ -165,8 +168,8 @@ def lower(
                 begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items() if old in tensors}
     lowering = Lowering(
-        graph, plan, lifetimes(block).views, places, together, compared_magnitudes(block), tensors, programs,
-        system=system,
+        graph, plan, lifetimes(block).views, places, together, compared_magnitudes(block), chosen,
+        overwritten(block, plan.starts, together, _read_later(block, chosen)), tensors, programs, system=system,
     )  # fmt: skip
     branch = branch_of(block)
     if branch and branch.beside:
@@ -192,6 +195,18 @@ def lower(
         block, plan, graph, Sequence(*arranged(programs, start)), state, tuple(feeds), tuple(results),
         lowering.tensors, lowering.entries,
     )  # fmt: skip
+
+
+def _read_later(block: Block, chosen: Labelled) -> dict[Var, int]:
+    """By value that stands for one that is not made, or is not made itself, the position until which it is kept."""
+    known, magnitudes, equations = lifetimes(block), compared_magnitudes(block), equations_of(block)
+    later = dict.fromkeys(chosen.rows, len(equations))
+    for position, some in chosen.used.items():
+        later |= {var: max(position, later.get(var, position)) for var in some}
+    for equation in equations:
+        if equation.output in magnitudes:
+            later[known.views[equation.operands[0]].root] = known.last[equation.output]
+    return later
 
 
 def _constants(graph: Graph, block: Block, starts: Starts) -> dict[Var, Tensor]:

@@ -54,7 +54,7 @@ def residency(block: Block, target: Target, apart: bool = True) -> Residency:
     product may be made in several steps. The carried state and constants live all the time, what is streamed of it from
     its load to its last use.
     """
-    equations, found = equations_of(block), ordered_stays(block)
+    equations, found = equations_of(block), ordered_stays(block, target)
     peak, most = Peak(-1, None, ()), np.zeros(len(equations) + 1, np.int64)
     for tile, sizes in fullest_tiles(block, target, starts(block, target) if apart else NOWHERE):
         # `during` counts operands beside the result of their last reader, `after` no longer.

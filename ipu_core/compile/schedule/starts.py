@@ -16,6 +16,7 @@ import numpy as np
 from ipu_core.chip.integers import Ints
 from ipu_core.chip.target import Target
 from ipu_core.compile.constants import held_constants
+from ipu_core.compile.labelled import labelled
 from ipu_core.ir.block import Block, Type, Var, dtype_of, per_block
 from ipu_core.ir.bodies import carries_of, equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
@@ -53,9 +54,14 @@ class Lies(NamedTuple):
 
 
 @per_block
-def ordered_stays(block: Block) -> tuple[Stay, ...]:
-    """The stays of a Block by their beginning."""
-    return tuple(sorted(stays(block), key=lambda stay: stay.first))
+def ordered_stays(block: Block, target: Target) -> tuple[Stay, ...]:
+    """The stays of a Block by their beginning: of what is made, until the last that reads it."""
+    found, last = labelled(block, target), dict[Var, int]()
+    for position, some in found.used.items():
+        last |= {var: max(position, last.get(var, position)) for var in some}
+    there = (stay for stay in stays(block) if stay.var not in found.rows)
+    until = (stay._replace(last=max(stay.last, last.get(stay.var, stay.last))) for stay in there)
+    return tuple(sorted(until, key=lambda stay: stay.first))
 
 
 def lies_of(block: Block, target: Target) -> Lies:
@@ -68,7 +74,7 @@ def lies_of(block: Block, target: Target) -> Lies:
         there = var not in held or held[var].first is var
         return layout.size * there, layout.chunk, dtype_of(kind.format).itemsize
 
-    found = np.array([lies(stay.var) for stay in ordered_stays(block)], np.int64).reshape(-1, 3)
+    found = np.array([lies(stay.var) for stay in ordered_stays(block, target)], np.int64).reshape(-1, 3)
     return Lies(*found.T)
 
 
@@ -83,7 +89,7 @@ def starts(block: Block, target: Target) -> Starts:
     lies, kin = lies_of(block, target), _kin(block)
     begun, found, at, pair = dict[tuple[Var | None, int, int], int](), dict[Var, int](), 0, target.tiles_per_supertile
     sizes = zip(lies.size.tolist(), lies.chunk.tolist(), strict=True)
-    for stay, (size, chunk) in zip(ordered_stays(block), sizes, strict=True):
+    for stay, (size, chunk) in zip(ordered_stays(block, target), sizes, strict=True):
         tiles = ceil_div(size, chunk)
         if not 0 < tiles * SPREAD < target.tiles * (SPREAD - 1):
             continue
@@ -134,6 +140,6 @@ def fullest_tiles(block: Block, target: Target, begin: Starts) -> Iterator[tuple
     Where nothing begins a tile has no more of any array than the one before it.
     """
     lies = lies_of(block, target)
-    first = np.array([begin.get(stay.var, 0) for stay in ordered_stays(block)], np.int64)
+    first = np.array([begin.get(stay.var, 0) for stay in ordered_stays(block, target)], np.int64)
     for tile in sorted({0, *begin.values()}):
         yield tile, lies.bytes_on((tile - first) % target.tiles)

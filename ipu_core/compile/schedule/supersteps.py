@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipu_core.compile.labelled import labelled
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.schedule.paths import SUM, Paths, room_for_paths
 from ipu_core.compile.schedule.starts import tile_bytes
@@ -60,13 +61,17 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS, *, 
             by the account, and a little more memory may be needed where half of it is empty (see `schedule.paths`).
     """
     known = dependences(block, 1)
-    sizes = [tile_bytes(plan.target, stay.var.type) for stay in known.values]
+    rows_of_labels = labelled(block, plan.target).rows
+    made = (None if stay.var in rows_of_labels else stay.var.type for stay in known.values)
+    sizes = [0 if one is None else tile_bytes(plan.target, one) for one in made]
     every = equations_of(block)
     equations = [every[position] for position in known.positions]
     far = _streamed(block)
     paths = Paths.of(plan, [e.number for e in equations] if parallel else ())
 
     def kind(node: int, e: Equation) -> Hashable:
+        if not rows_of_labels.keys().isdisjoint((e.output, *e.operands)):
+            return None  # made by no sum or choice of the Block's
         if e.number in rows:
             return None if (own := _kind(e)) is None else (own, rows[e.number])
         own = SUM if node in paths.sums else _kind(e)

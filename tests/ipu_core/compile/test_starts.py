@@ -59,7 +59,7 @@ def test_each_array_begins_where_the_one_before_ended() -> None:
     block, at, large = step(), 0, dict[tuple[int, int], int]()
     begin, sizes = starts(block, TARGET), lies_of(block, TARGET)
     small = dict[int, set[int]]()
-    for stay, size, chunk in zip(ordered_stays(block), sizes.size.tolist(), sizes.chunk.tolist(), strict=True):
+    for stay, size, chunk in zip(ordered_stays(block, TARGET), sizes.size.tolist(), sizes.chunk.tolist(), strict=True):
         tiles, first = -(-size // chunk), begin.get(stay.var, 0)
         if 16 * tiles >= 15 * 38:
             assert first == 0
