@@ -36,7 +36,7 @@ class BlockPlan:
 
     Attributes:
         target: the chip.
-        sums: by equation number.
+        sums: by equation number; one of what labels choose runs as a pick instead, see `ipu_core.compile.labelled`.
         sides: the operands as the plans take them, by equation number; convolutions gather theirs by windows.
         names: of the equations, by number.
         maxima: numbers of those that are maxima: their order has no meaning.
