@@ -31,6 +31,7 @@ from ipu_core.frontends.torch.fidelity import (
     nodes_of,
     without_drawing,
 )
+from ipu_core.frontends.torch.memory import give_back, lean
 from ipu_core.frontends.torch.slots import Slot
 from ipu_core.ir.block import Array
 from ipu_core.ir.passes.autodiff import value_and_grad
@@ -93,7 +94,7 @@ def ours(
     else:
         # as a loop does: sums in another order are farther off, and would accuse ordinary nets
         orders = choose_accumulations(ideal, OrderRule())
-        block = Precision.parse("fp32.32").apply(ideal)
+        block = lean(Precision.parse("fp32.32").apply(ideal))
         # no copies: gradients of a large model take as long to be copied as a third of the products that make them
         made = Executable(block, orders).run(given, 0, copied=False)
     assert ideal.result is not None  # traced
@@ -120,6 +121,7 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         ValueError: the module itself cannot be called with the batch.
     """
     own = called(torch, model, leaves, {})
+    give_back()
     # before numbers are compared: these have causes that can be named
     if own.written:
         raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimizer")
@@ -141,6 +143,7 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
     # what is so near needs no run in float64
     if near(found, mine, NEAR_WIDE if model.exported.wide else 1.0):
         return
+    mine = mine.copied()  # the other runs have the memory of the step that it was read in
     if model.exported.wide:
         raise _other(model, "in float64 its loss, a gradient or a buffer is another than that of what was captured")
     # first the module beside its own graph, both by torch: what differs there left nothing in the graph
@@ -166,6 +169,7 @@ class _Runs:
         self._run = functools.partial(by_torch, torch, graph, self.given, names, watched=watched)
 
     def _named(self, found: Found) -> Found:
+        give_back()
         return found._replace(buffers={name: found.buffers[at] for name, at in self._places.items()})
 
     @cached_property

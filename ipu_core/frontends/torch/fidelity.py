@@ -19,6 +19,7 @@ from ipu_core.frontends.torch.errors import layer_of, line_of
 from ipu_core.frontends.torch.interpret import CHECKS, REGIONS, name_of
 from ipu_core.frontends.torch.operations.noise import MIDDLES, middle
 from ipu_core.frontends.torch.operations.recurrent import alpha_factor
+from ipu_core.frontends.torch.segments import in_segments
 from ipu_core.ir.block import Array
 
 TIMES = 8.0
@@ -173,6 +174,12 @@ class Found(NamedTuple):
     outputs: Sequence[Array] = ()
     buffers: Mapping[Any, Array] = {}  # nothing writes to it
 
+    def copied(self) -> Found:
+        """The same in arrays of its own."""
+        copies = ({name: array.copy() for name, array in table.items()} for table in (self.gradients, self.buffers))
+        gradients, buffers = copies
+        return Found(self.results, gradients, [array.copy() for array in self.outputs], buffers)
+
 
 def by_torch(
     torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool, watched: bool = True,
@@ -210,7 +217,7 @@ def by_torch(
                 result = torch.utils._pytree.tree_map_only(torch.Tensor, _widened, result)
             if watched and node.op == "call_function" and is_float(result):
                 # copied: a later operation may write in place to the same memory
-                results[node] = result.detach().double().numpy().copy()
+                results[node] = _numbers(result).copy()
             return result
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -234,12 +241,20 @@ def by_torch(
 
     with torch.set_grad_enabled(bool(trained)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = RecordingInterpreter(graph).run(*given)
-    if trained and made[0].requires_grad:
-        made[0].backward()
-    gradients = {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None}
-    left = dict(enumerate(x.detach().double().numpy() for x in given))
-    return Found(results, gradients, [x.detach().double().numpy() for x in made], left)
+        interpreter = RecordingInterpreter(graph)
+        # results that are kept take the memory in any case
+        made = in_segments(torch, interpreter, given) if trained and not watched else interpreter.run(*given)
+        if trained and made[0].requires_grad:
+            made[0].backward()
+    gradients = {name: _numbers(x.grad) for name, x in trained.items() if x.grad is not None}
+    left = {at: _numbers(x) for at, x in enumerate(given) if not names[at]}
+    return Found(results, gradients, [*map(_numbers, made)], left)
+
+
+def _numbers(tensor: Any) -> Array:
+    """The numbers of a tensor, those of halves as float32 and integers as float64."""
+    narrow = tensor.is_floating_point() and "float64" not in str(tensor.dtype)
+    return np.asarray((tensor.float() if narrow else tensor.double()).detach().numpy())
 
 
 def is_float(value: Any) -> bool:

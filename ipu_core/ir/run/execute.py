@@ -18,6 +18,7 @@ from ipu_core.ir.run.buffers import Buffers, allocate, write_back
 from ipu_core.ir.run.fused_calls import bind_fusions
 from ipu_core.ir.run.fusions import Fusion, computed, runs_of_fusions
 from ipu_core.ir.run.kernels import BoundCall, bind, given_order
+from ipu_core.ir.run.scratch import Scratch
 from ipu_core.ir.run.steps import OF_STEP, PreparedCall, Program, StepCalls
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
@@ -110,7 +111,7 @@ class Executable:
         else:
             runs = [[fusion] for run in runs for fusion in run]  # the next writes over what is told of one
             buffers = allocate(block, {}, [fusion for (fusion,) in runs], _seen(block, told), told.held)
-        self.bytes = buffers.bytes
+        self.bytes, self._scratch = buffers.bytes, Scratch()
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[held]) for var, held in zip(block.inputs, inputs_of(block), strict=True)]
         outputs = [buffers.arrays[var] for var in outputs_of(block)]
@@ -167,7 +168,7 @@ class Executable:
         self, equation: Equation, operands: list[Any], output: Array, order: Accumulation | None,
         control: FloatingPointControl,
     ) -> BoundCall:  # fmt: skip
-        call = bind(equation, operands, output, order, control)
+        call = bind(equation, operands, output, order, control, self._scratch)
         if equation.op != EACH_REPLICA:
             return call
         self.for_host[equation.number] = np.empty((1, *output.shape), output.dtype)

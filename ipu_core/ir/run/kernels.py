@@ -15,6 +15,7 @@ from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, GROUP_SUM
 from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
+from ipu_core.ir.run.scratch import Scratch
 from ipu_core.ir.run.wide import is_computed_wide, prepared
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.values.axes import fold
@@ -51,8 +52,9 @@ def summed(equation: Equation) -> int:
 
 
 def bind(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
     """An equation as a call that computes its result from its key in this step.
 
     Args:
@@ -61,15 +63,16 @@ def bind(
         out: where the result goes.
         order: order of a product or sum; None: the default.
         control: the machine's floating-point control.
+        scratch: memory of the calls that it runs in turn with.
     """
     if is_computed_wide(equation):
         call = prepared(equation, order, control)
         return lambda key: call(operands, key, out)
     if is_rounded_apart(equation):
-        return then_rounded(equation, out, lambda plain, wide: bind(plain, operands, wide, order, control))
+        return then_rounded(equation, out, lambda plain, wide: bind(plain, operands, wide, order, control, scratch))
     if equation.op in ELEMENTWISE:
         return _elementwise(equation, operands, out, control)
-    return BINDINGS[equation.op](equation, operands, out, order, control)
+    return BINDINGS[equation.op](equation, operands, out, order, control, scratch)
 
 
 def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> BoundCall:
@@ -81,27 +84,30 @@ def _elementwise(equation: Equation, operands: list[Any], out: Array, control: F
 
 
 def _dot(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    *_: Any,
+) -> BoundCall:  # fmt: skip
     a, b = operands
     kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control, (a.dtype, b.dtype))
     return lambda key: kernel(a, b, key, out)
 
 
 def _scaled_dot(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
     a, b, scale = operands
     kernel = tile.matmul(
         order_of(equation, order), equation.arithmetic.rounding, control, (np.dtype(np.float32), b.dtype)
     )
-    wide, scaled = np.empty(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
-    return lambda key: kernel(scaled(a, scale, wide), b, key, out)
+    wide, scaled = scratch.array(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
+    return lambda key: kernel(scaled(a, scale, wide()), b, key, out)
 
 
 def _convolution(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    *_: Any,
+) -> BoundCall:  # fmt: skip
     a, b = operands
     kernel = tile_convolution.convolution(
         equation.op,
@@ -114,55 +120,54 @@ def _convolution(
     return lambda key: kernel(a, b, key, out)
 
 
-def _fold(equation: Equation, x: Array) -> tuple[Array, Callable[[], None] | None]:
-    """The operand of a reduction as (outer, terms, inner): a view, or an array and what copies the operand there."""
+def _folded(equation: Equation, x: Array, out: Array, scratch: Scratch) -> tuple[Callable[[], Array], Array]:
+    """What gives the operand of a reduction as (outer, terms, inner), a view or a copy made then, and its result."""
     how = fold(x.shape, equation.params["axis"])
-    view = how.view(x)
-    if np.may_share_memory(view, x):
-        return view, None
+    result = out.reshape(how.shape[0], how.shape[2])
+    if how.is_view(x):
+        view = how.view(x)
+        return lambda: view, result
     source = _words(x).transpose(*how.before, *how.terms, *how.after)
-    place = _words(view).reshape(source.shape)
-    return view, lambda: np.copyto(place, source)
+    place = scratch.array(how.shape, x.dtype)
+
+    def copied() -> Array:
+        view = place()
+        np.copyto(_words(view).reshape(source.shape), source)
+        return view
+
+    return copied, result
 
 
 def _reduce_sum(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
-    x, copy = _fold(equation, operands[0])
-    result = out.reshape(len(x), x.shape[-1])
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
+    x, result = _folded(equation, operands[0], out, scratch)
     kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.rounding, control)
-    return _after(copy, lambda key: kernel(x, key, result))
+    return lambda key: kernel(x(), key, result)
 
 
-def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
-    x, copy = _fold(equation, operands[0])
-    return _after(copy, tile.reduce_max(x, out.reshape(len(x), x.shape[-1])))
-
-
-def _after(first: Callable[[], None] | None, call: BoundCall) -> BoundCall:
-    """A call, and before it what it needs."""
-    if first is None:
-        return call
-
-    def both(key: Key | None) -> None:
-        first()
-        call(key)
-
-    return both
+def _reduce_max(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
+    x, result = _folded(equation, operands[0], out, scratch)
+    return lambda key: tile.reduce_max(x(), result)(key)
 
 
 def _scatter_add(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
     order = equation.params.get("accumulation")
-    wide = np.empty(out.shape, np.float32)
-    width = math.prod(out.shape[1:])
-    total = wide.reshape(out.shape[0], width)
-    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
+    place, width = scratch.array(out.shape, np.float32), math.prod(out.shape[1:])
+    kernel = tile.elementwise("identity", [np.dtype(np.float32)], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
+        wide = place()
+        total = wide.reshape(out.shape[0], width)
         tile_scatter.scatter_add(indices, updates.reshape(indices.size, width), total, accumulation=order)
         if control.traps:
             tile.check_sum("scatter_add", control, (updates,), total)
@@ -172,8 +177,9 @@ def _scatter_add(
 
 
 def _scatter_max(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    *_: Any,
+) -> BoundCall:  # fmt: skip
     """One of the updates, as it is."""
     indices, updates = operands
     width = math.prod(out.shape[1:])
@@ -185,14 +191,16 @@ def _scatter_max(
 
 
 def _put_along(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> BoundCall:
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
-    wide = np.empty(out.shape, np.float32)
-    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
+    place = scratch.array(out.shape, np.float32)
+    kernel = tile.elementwise("identity", [np.dtype(np.float32)], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
+        wide = place()
         tile_scatter.put_along(indices, updates, wide)
         if control.traps:
             tile.check_sum("put_along", control, (updates,), wide)
@@ -227,15 +235,17 @@ def _unsigned(labels: Array) -> Array:
     return labels.view(f"u{labels.itemsize}")
 
 
-def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+def _one_hot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl,
+    scratch: Scratch,
+) -> BoundCall:  # fmt: skip
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
-    equal, given = np.empty(out.shape, np.bool_), _unsigned(operands[0])
+    place, given = scratch.array(out.shape, np.bool_), _unsigned(operands[0])
 
     def call(key: Key | None) -> None:
         if given.max(initial=0) >= classes.size:
             check_classes(equation, operands[0])
-        np.equal(labels, classes, out=equal)
-        np.copyto(out, equal)
+        np.copyto(out, np.equal(labels, classes, out=place()))
 
     return call
 
@@ -322,7 +332,7 @@ def _set_row(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bo
 
 def _all_reduce(equation: Equation, operands: list[Any], out: Array, *given: Any) -> BoundCall:
     """Of a program that runs alone: as if every replica had what it has."""
-    (x,), (_, control) = operands, given
+    (x,), (_, control, _) = operands, given
     call = meeting(equation, control)
     every = np.broadcast_to(x, (int(equation.params["replicas"]), *x.shape))
     if equation.op == "reduce_scatter":

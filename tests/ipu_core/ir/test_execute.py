@@ -324,7 +324,7 @@ def test_a_step_allocates_no_arrays():
 
 
 @pytest.mark.parametrize("spec", ["fp32.32", "fp16.16/stochastic"])
-def test_sums_over_parted_axes_copy_into_their_own_array(spec):
+def test_sums_over_parted_axes_allocate_no_arrays(spec):
     x = RNG.normal(size=(32, 4, 32, 4, 8)).astype(np.float32)
     function = lambda x: [x.sum((1, 3)), x.max((1, 3)), (x + 1.0).sum((0, 2)), x[1:, :, ::2].sum((1, 4))]  # noqa: E731
     block = Precision.parse(spec).apply(trace(function, x))
@@ -336,6 +336,18 @@ def test_sums_over_parted_axes_copy_into_their_own_array(spec):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < x.size
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_what_sums_copy_on_their_way_takes_the_memory_of_one(count):
+    x = np.ones((32, 64, 128), np.float32)
+    block = trace(lambda x: [(x * (1.0 + n)).sum((0, 2)) for n in range(count)], x)
+    tracemalloc.start()
+    program = Executable(block)
+    program.feed([x], KEY)
+    held = tracemalloc.get_traced_memory()[0] - program.bytes
+    tracemalloc.stop()
+    assert held < 2.5 * x.nbytes  # the input and one copy
 
 
 def test_stochastic_rounding_needs_a_key():
