@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, GROUP_SUM
 from ipu_core.ir.run.collectives import meeting
 from ipu_core.ir.run.rounded import is_rounded_apart, then_rounded
-from ipu_core.ir.run.scratch import Scratch
 from ipu_core.ir.run.wide import is_computed_wide, prepared
 from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.values.axes import fold
+
+if TYPE_CHECKING:  # what a study shows its bars without
+    from ipu_core.ir.run.scratch import Scratch
 
 BoundCall = Callable[[Key | None], Any]
 """Computes an equation's result into its array, from the key of this equation in this step."""
