@@ -18,7 +18,7 @@ from lowprec import backends
 from lowprec.backends.cuda import device
 from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
-from tests.examples import settings
+from tests.examples import only_first
 
 # Half a million objects of ten thousand tests, and every graph that a test makes, the collector would go through again
 # and again: a fifth of the time that the suite takes.
@@ -30,7 +30,7 @@ SLOW_SECONDS = 4 * 3600  # within which a slow test ends on a slow machine
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests are left out, so are the later examples of the others (see `tests.examples`)."""
-    settings.load_profile("lowprec" if config.option.markexpr.startswith("not slow") else "slow")
+    only_first(config.option.markexpr.startswith("not slow"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,12 +9,22 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("lowprec", derandomize=True, deadline=None)  # the same in every run, on a busy machine too
-settings.register_profile("slow", settings.get_profile("lowprec"))
+settings.load_profile("lowprec")
+_quick = False
+
+
+def only_first(whether: bool) -> None:
+    """Whether the later examples are left out; said before the tests are imported.
+
+    Not a second profile of hypothesis: two that set the same are one object there, and no test of which one holds.
+    """
+    global _quick
+    _quick = whether
 
 
 def examples(quick: int, slow: int) -> settings:
     """A property is tried on the first few examples, and on all of them where slow tests run."""
-    return settings(max_examples=slow if settings.default is settings.get_profile("slow") else quick)
+    return settings(max_examples=quick if _quick else slow)
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:

@@ -45,12 +45,15 @@ void launch(void (*kernel)(Arguments...), unsigned grid, unsigned block, void **
     gridDim = {grid, 1, 1};
     blockDim = {block, 1, 1};
 #ifdef SHIM_BARRIERS
-    body = [=] { call(kernel, arguments, std::index_sequence_for<Arguments...>{}); };
+    const auto thread = [=] { call(kernel, arguments, std::index_sequence_for<Arguments...>{}); };
+    body = [](const void *of) { (*static_cast<decltype(thread) *>(of))(); };
+    closure = &thread;
     for (unsigned b = 0; b < grid; ++b)
         run_block(block, [=](unsigned t) {
             blockIdx = {b, 0, 0};
             threadIdx = {t, 0, 0};
         });
+    closure = nullptr;
 #else
     for (unsigned b = 0; b < grid; ++b)
         for (unsigned t = 0; t < block; ++t) {

@@ -163,9 +163,9 @@ def live(depth: int, f: Any, **options: Any) -> int:
     ("few", "many", "options"),
     [
         (4, 16, {}),
-        (4, 16, {"reorder": False}),
-        (4, 16, {"micro_batches": 2}),
-        (8, 24, {"recompute": True}),
+        (4, 12, {"reorder": False}),
+        (4, 12, {"micro_batches": 2}),
+        (8, 16, {"recompute": True}),
     ],  # with 4 the peak lies in the loss
     ids=["plain", "as traced", "micro-batches", "recompute"],
 )

@@ -19,6 +19,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PLAIN = [path for path in NOTEBOOKS if not path.stem.startswith("torch_")]
 """Those that need no PyTorch; `make test-torch` runs the others."""
 
+STUDIES = ("published_reversible",)
+"""Slow: all of it that takes long is run at a small share, to its verdicts, by the test of its module too."""
+
 SMALL = Size(width=32, layers=1, heads=2, context=32)
 """Of the models over bytes, each of which is traced and planned again for every row of a table."""
 
@@ -61,7 +64,10 @@ def run_cells(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # pictures that cannot be shown here
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in STUDIES else []) for path in PLAIN],
+)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOWPREC_SHORT", "1")
     for module in (few_bits, four_bits, fp8, packed, weights):

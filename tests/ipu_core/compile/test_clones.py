@@ -161,7 +161,7 @@ def check_bits(made: Clones) -> None:
 
 
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=3))
-@examples(4, 60)
+@examples(8, 60)
 def test_the_joined_program_makes_the_bits_of_each(kinds: list[str]) -> None:
     check_bits(clones(kinds))
 

@@ -220,7 +220,8 @@ def step_of(
     return verify(recompute(block) if again else block), [*flatten((state, batch))[0], *numbers]
 
 
-@examples(quick=3, slow=200)
+@examples(quick=8, slow=200)
+@example("again", "fp16.16/stochastic", 1, False, (), False, True, True, 0)
 @example("sums alone", "fp32.32", 1, False, (), True, True, True, 0)
 @example("nested", "fp8.16/delayed", 2, True, (), True, True, True, 0)
 @example("lstm", "fp16.16/stochastic", 3, True, ("optimizer.*",), True, False, False, 1)

@@ -122,7 +122,7 @@ def precisions(draw: st.DrawFn) -> str:
     return "/".join(["fp32.32", draw(st.sampled_from(["nearest", "stochastic", "up"])), *words, order])
 
 
-@examples(quick=40, slow=1000)
+@examples(quick=100, slow=1000)
 @given(precisions())
 def test_a_step_is_float64_and_lowprec_round_after_each_operation(spec: str) -> None:
     precision = Precision.parse(spec)

@@ -47,7 +47,7 @@ def test_a_models_json_is_what_its_folder_holds(tmp_path: Path, capfd: pytest.Ca
 def test_a_loss_scale_and_its_guard_are_an_item_and_a_tenth_of_a_language_models_step(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["profile", "lm", "--json"]) == 0
+    assert main(["profile", "lm", "--layers", "1", "--context", "64", "--json"]) == 0
     data = json.loads(capfd.readouterr().out)
     scaled = data["loss_scale"]
     assert scaled["cycles"] == data["cycles"]

@@ -100,7 +100,7 @@ def runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @given(runs())
-@examples(quick=6, slow=200)
+@examples(quick=12, slow=200)
 def test_every_bit_is_the_same_with_and_without(run: tuple[str, dict[str, Any]]) -> None:
     how, settings = run
     plain, again = loop(None, **settings), loop(how, **settings)

@@ -342,7 +342,7 @@ EXECUTIONS = st.builds(
 )  # fmt: skip
 
 
-@examples(quick=8, slow=300)
+@examples(quick=16, slow=300)
 @given(TRAININGS, EXECUTIONS, EXECUTIONS)
 @pytest.mark.filterwarnings("ignore::ipu_core.errors.NothingSaved")  # of a model as small as this
 def test_two_executions_of_one_training_give_the_same_bits(

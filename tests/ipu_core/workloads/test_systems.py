@@ -361,6 +361,7 @@ def error(name: str, system: str, run: str, **settings: Any) -> float:
     return 1e3 * profile.seconds_per_update / logged.step_ms - 1
 
 
+@pytest.mark.slow  # beside logs: the planner and the account that it takes a large stage through are those above
 def test_bert_on_16_and_128_bow_chips_with_the_constant_of_64() -> None:
     """The issue's bounds: 3 and 6 %; on 64 chips the constant is fitted."""
     assert abs(error("bert-large", "bow-pod64", "MLPerf v2.0, 64 Bow chips", replicas=8, micro_batches=96)) < 0.005

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,14 @@ BOXES = [
 ]
 
 
+@cache
+def known(box: Arithmetic) -> lp.Identified:
+    return lp.identify(box, trials=10**4)
+
+
 @pytest.mark.parametrize("box", BOXES, ids=Arithmetic.words)
 def test_known_arithmetics_are_named(box: Arithmetic) -> None:
-    found = lp.identify(box, trials=10**4)
+    found = known(box)
     assert found.arithmetic is not None, found.reason
     assert found.any_length
     assert same(box, found)
@@ -50,7 +56,7 @@ def test_known_arithmetics_are_named(box: Arithmetic) -> None:
 
 
 def test_a_tensor_core_with_promotion_is_named_to_the_letter() -> None:
-    found = lp.identify(TENSOR_CORE, trials=10**4)
+    found = known(TENSOR_CORE)
     assert found.arithmetic == TENSOR_CORE
     assert found.order(4096).splits == 32
 
@@ -193,7 +199,7 @@ def test_wrong_calls() -> None:
 
 @pytest.mark.parametrize("box", [BOXES[0], BOXES[1], TENSOR_CORE], ids=Arithmetic.words)
 def test_what_is_named_is_a_precision_with_the_same_products(box: Arithmetic) -> None:
-    found = lp.identify(box, trials=100)
+    found = known(box)
     precision = Precision.parse(found)
     assert Precision.parse(str(precision)).changed() == precision.changed()
     rng = np.random.default_rng(1)
@@ -215,7 +221,7 @@ def test_what_no_precision_says_is_refused() -> None:
     ]
     for box, says in cases:
         with pytest.raises(ValueError, match=says):
-            Precision.parse(lp.identify(box, trials=100))
+            Precision.parse(lp.identify(box, trials=100, terms=128))
 
 
 def test_golden_vectors_hold_the_results_of_their_codes(tmp_path: Path) -> None:
