@@ -101,7 +101,7 @@ def test_a_comparison_says_what_was_set_otherwise(tmp_path: Path, capfd: pytest.
 def test_what_saves_nothing_is_a_line_of_the_profile_with_both_figures(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["mlp", "--layers", "64-16-10", "--replicas", "4", "--optimizer", "adam", "--target", "m2000"]
+    words = ["mlp", "--layers", "64-8-10", "--replicas", "4", "--optimizer", "adam", "--target", "gc200/tiles=16"]
     streamed = ["--streamed", "optimizer.*", "--out", str(tmp_path)]
     peaks = []
     for more in ([], ["--sharded", "params.*"]):
