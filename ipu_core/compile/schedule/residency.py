@@ -55,20 +55,19 @@ def residency(block: Block, target: Target, apart: bool = True) -> Residency:
     its load to its last use.
     """
     equations, found = equations_of(block), ordered_stays(block, target)
-    peak, most = Peak(-1, None, ()), np.zeros(len(equations) + 1, np.int64)
-    for tile, sizes in fullest_tiles(block, target, starts(block, target) if apart else NOWHERE):
-        # `during` counts operands beside the result of their last reader, `after` no longer.
-        during, after = (
-            occupancy([(stay.first + 1, stay.last + more) for stay in found], sizes.tolist(), most.size)
-            for more in (1, 0)
-        )  # place 0 is before the first equation
+    count = len(equations) + 1  # place 0 is before the first equation
+    # `during` counts operands beside the result of their last reader, `after` no longer.
+    spans = [[(stay.first + 1, stay.last + more) for stay in found] for more in (1, 0)]
+    peak, most = Peak(-1, None, ()), np.zeros(count, np.int64)
+    for tiles, sizes in fullest_tiles(block, target, starts(block, target) if apart else NOWHERE):
+        during, after = (occupancy(each, sizes, count) for each in spans)
         # Inputs that nobody reads are there before the first equation too.
-        after[0], most = during[0], np.maximum(most, during)
-        place = int(after.argmax())
-        if after[place] > peak.needed:
-            alive = zip(found, sizes.tolist(), strict=True)
+        after[:, 0], most = during[:, 0], np.maximum(most, during.max(0))
+        at, place = divmod(int(after.argmax()), count)
+        if after[at, place] > peak.needed:
+            alive = zip(found, sizes[at].tolist(), strict=True)
             there = [(s.var, size) for s, size in alive if size and s.first < place <= max(0, s.last)]
-            peak = Peak(int(after[place]), equations[place - 1] if place else None, tuple(there), tile)
+            peak = Peak(int(after[at, place]), equations[place - 1] if place else None, tuple(there), int(tiles[at]))
     room = target.tile_memory - most[1:]
     return Residency(peak, {equation.number: left for equation, left in zip(equations, room.tolist(), strict=True)})
 

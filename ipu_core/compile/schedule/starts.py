@@ -20,7 +20,7 @@ from ipu_core.compile.labelled import labelled
 from ipu_core.ir.block import Block, Type, Var, dtype_of, per_block
 from ipu_core.ir.bodies import carries_of, equations_of, outputs_of
 from ipu_core.ir.liveness.lifetimes import in_place, lifetimes
-from ipu_core.ir.liveness.stays import Stay, stays
+from ipu_core.ir.liveness.stays import Stay, occupancy, stays
 from ipu_core.ir.ops import ELEMENTWISE
 from ipu_core.placement.layout import linear_layout
 from lowprec.integers import ceil_div
@@ -31,6 +31,8 @@ Starts = Mapping[Var, int]
 NOWHERE: Final[Starts] = {}
 WORD: Final = 8  # bytes
 SMALL: Final = 4  # an array is small that lies on one part in so many of the tiles, or fewer [model]
+CROWDED: Final = 2  # values crowd a tile that need more than one part in so many of it
+TOGETHER: Final = 64  # tiles that are looked at at a time
 SPREAD: Final = 16  # an array leaves tiles empty that lies on fewer than all but one part in so many
 
 
@@ -82,18 +84,30 @@ def lies_of(block: Block, target: Target) -> Lies:
 def starts(block: Block, target: Target) -> Starts:
     """The tiles where arrays begin that do not at tile 0, by the values in whose memory they lie.
 
+    Where the values need more than half of the fullest tile small arrays begin as large ones do, if it is emptier then.
+
     Args:
         block: typed.
         target: the chip.
     """
-    lies, kin = lies_of(block, target), _kin(block)
+    begin = _begun(block, target, _kin(block))
+    if CROWDED * (needed := _needed(block, target, begin)) <= target.tile_memory:
+        return begin
+    other = _begun(block, target, None)
+    return other if _needed(block, target, other) < needed else begin
+
+
+def _begun(block: Block, target: Target, kin: Mapping[Var, Var] | None) -> Starts:
+    """Where arrays begin; small ones with their kin, or without as all of their size do."""
+    lies = lies_of(block, target)
     begun, found, at, pair = dict[tuple[Var | None, int, int], int](), dict[Var, int](), 0, target.tiles_per_supertile
     sizes = zip(lies.size.tolist(), lies.chunk.tolist(), strict=True)
     for stay, (size, chunk) in zip(ordered_stays(block, target), sizes, strict=True):
         tiles = ceil_div(size, chunk)
         if not 0 < tiles * SPREAD < target.tiles * (SPREAD - 1):
             continue
-        key = kin.get(stay.var, stay.var) if tiles * SMALL <= target.tiles else None, size, chunk
+        small = kin is not None and tiles * SMALL <= target.tiles
+        key = kin.get(stay.var, stay.var) if small and kin is not None else None, size, chunk
         if key not in begun:
             begun[key] = at
             at = ceil_div(at + tiles, pair) * pair % target.tiles
@@ -101,6 +115,13 @@ def starts(block: Block, target: Target) -> Starts:
     for new, old in in_place(block).items():
         found[new] = found.get(old, 0)
     return {var: first for var, first in found.items() if first}
+
+
+def _needed(block: Block, target: Target, begin: Starts) -> int:
+    """The bytes that the values need of the fullest tile."""
+    spans = [(stay.first + 1, stay.last) for stay in ordered_stays(block, target)]
+    count = len(equations_of(block)) + 1
+    return max(int(occupancy(spans, sizes, count).max()) for _, sizes in fullest_tiles(block, target, begin))
 
 
 def _kin(block: Block) -> Mapping[Var, Var]:
@@ -134,12 +155,13 @@ def tile_bytes(target: Target, kind: Type) -> int:
     return ceil_div(most, WORD) * WORD
 
 
-def fullest_tiles(block: Block, target: Target, begin: Starts) -> Iterator[tuple[int, Ints]]:
-    """The tiles of which one is the fullest at any time, each with its bytes of `ordered_stays`.
+def fullest_tiles(block: Block, target: Target, begin: Starts) -> Iterator[tuple[Ints, Ints]]:
+    """The tiles of which one is the fullest at any time, some at a time, with their bytes (tiles, `ordered_stays`).
 
     Where nothing begins a tile has no more of any array than the one before it.
     """
     lies = lies_of(block, target)
     first = np.array([begin.get(stay.var, 0) for stay in ordered_stays(block, target)], np.int64)
-    for tile in sorted({0, *begin.values()}):
-        yield tile, lies.bytes_on((tile - first) % target.tiles)
+    tiles = np.array(sorted({0, *begin.values()}), np.int64)
+    for some in np.split(tiles, range(TOGETHER, tiles.size, TOGETHER)):
+        yield some, lies.bytes_on((some[:, None] - first) % target.tiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,10 +116,26 @@ def _made(block: Block) -> Iterator[Stay]:
             yield Stay(var, position, max([stores[var], *readers]) if var in stores else last, readers, position)
 
 
-def occupancy(spans: Iterable[tuple[int, int]], sizes: Sequence[int], count: int) -> npt.NDArray[np.int64]:
-    """The bytes at each of `count` places, where arrays of these sizes live each from its first to its last place."""
+def occupancy(
+    spans: Iterable[tuple[int, int]], sizes: Sequence[int] | npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.int64]:
+    """The bytes at each of `count` places, where arrays of these sizes live each from its first to its last place.
+
+    Args:
+        spans: of each array.
+        sizes: (.., arrays), such as those of the parts on several tiles.
+        count: of places, which are behind the other axes of the result.
+    """
     first, last = np.array(list(spans), np.int64).reshape(-1, 2).T
-    change = np.zeros(count + 2, np.int64)
-    np.add.at(change, first, sizes)
-    np.subtract.at(change, last + 1, sizes)
-    return change.cumsum()[:count]
+    begun, ended = (_until(np.asarray(sizes, np.int64), *ends, count) for ends in ((first, "right"), (last, "left")))
+    return begun - ended
+
+
+def _until(
+    sizes: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], side: Literal["left", "right"], count: int
+) -> npt.NDArray[np.int64]:
+    """At each place the bytes of all whose end is before it, or there too."""
+    order = ends.argsort(kind="stable")
+    total = np.zeros((*sizes.shape[:-1], ends.size + 1), np.int64)
+    sizes[..., order].cumsum(-1, out=total[..., 1:])
+    return total[..., np.searchsorted(ends[order], np.arange(count), side)]

@@ -88,6 +88,16 @@ def test_what_meets_element_by_element_begins_on_one_tile() -> None:
     ]
 
 
+def test_small_arrays_leave_their_kin_where_tiles_are_crowded_and_emptier_without() -> None:
+    block = step()
+    for tiles, emptier in ((38, True), (36, False)):
+        peak = residency(block, Target("gc200", tiles=tiles)).peak.needed
+        roomy, crowded = (Target("gc200", tiles=tiles, tile_memory=2 * peak - less) for less in (0, 1))
+        assert starts(block, roomy) == starts(block, Target("gc200", tiles=tiles))
+        assert (starts(block, crowded) != starts(block, roomy)) == emptier
+        assert (residency(block, crowded).peak.needed < 0.95 * peak) == emptier
+
+
 @pytest.mark.parametrize("target", [TARGET, Target("gc200", tiles=37, tile_memory=16_400)])
 def test_bits_are_those_of_any_place(target: Target) -> None:
     block = step()
