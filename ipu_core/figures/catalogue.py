@@ -32,13 +32,21 @@ def ledger(name: str | None = None, *, models: bool = False, progress: Callable[
     """
     chosen = select(name)
     run = truth("models", models) or (len(chosen) == 1 and chosen[0].name == name)
+    by_name = {figure.name: figure for figure in chosen}
     heavy = [figure.name for figure in chosen if figure.heavy and figure.model is not None] if run else []
-    rows = []
-    for figure in chosen:
-        if progress is not None and figure.name in heavy:
-            progress(f"{figure.name}, which may take minutes ({heavy.index(figure.name) + 1} of {len(heavy)})")
-        rows.append(row_of(figure, heavy=run))
-    return Ledger(tuple(rows))
+    # Those of one plan follow each other: of plans, gigabytes each, the last one alone is kept.
+    heavy.sort(key=lambda name: _asked(by_name[name]))
+    rows: dict[str, Row] = {}
+    for number, one in enumerate(heavy, 1):
+        if progress is not None:
+            progress(f"{one}, which may take minutes ({number} of {len(heavy)})")
+        rows[one] = row_of(by_name[one], heavy=True)
+    return Ledger(tuple(rows.get(figure.name) or row_of(figure, heavy=run) for figure in chosen))
+
+
+def _asked(figure: Figure) -> tuple[str, ...]:
+    """What a figure's model is asked, in the order of its arguments: what it plans comes first there."""
+    return str(figure.model), *map(str, dict(figure.arguments).values())
 
 
 def select(name: str | None) -> tuple[Figure, ...]:

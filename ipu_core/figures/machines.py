@@ -119,7 +119,7 @@ def workload(
     return float(made.cycles_per_micro_batch)
 
 
-@lru_cache(8)
+@lru_cache(1)
 def _accounted(name: str, stage: int, target: str, micro_batch: int | None) -> StageAccount:
     # How many micro-batches an update has changes no cycle of one: the account is made once for all rows.
     return account(published(name, micro_batch=micro_batch, target=target), stage)

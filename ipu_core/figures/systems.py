@@ -78,7 +78,7 @@ def run(
     return measured * ours / RUN[figure](profile_of(made, where, few, micro_batches=micro_batches))
 
 
-@lru_cache(8)
+@lru_cache(1)
 def _planned(name: str, target: str, stages: int | None, micro_batch: int | None) -> StageAccount:
     # How many micro-batches an update has changes no cycle of one: a stage is planned once for all rows.
     return account(published(name, target=target, stages=stages, micro_batch=micro_batch))
