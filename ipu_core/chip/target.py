@@ -7,7 +7,6 @@ systems that Graphcore declared in MLPerf Training; [derived] from such; [open] 
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -322,7 +321,8 @@ def _checked(name: str, value: Any) -> Any:
     if name == "power":
         return _checked_power(value)
     if name == "energy":
-        return checked_table(value if isinstance(value, Mapping) else dict(value))
+        pairs = isinstance(value, tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in value)
+        return checked_table(dict(value) if pairs else value)  # pairs: as another Target has them
     rate = name in _RATES
     if isinstance(value, bool) or not isinstance(value, _NUMBERS if rate else _INTEGERS):
         raise TypeError(f"{name} must be {'a number' if rate else 'an integer'}, not {value!r}")

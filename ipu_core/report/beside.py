@@ -77,6 +77,7 @@ LATER = {
     "bytes from the host": "from_host", "bytes to the host": "to_host", "bytes loaded from streaming memory": "loaded",
     "bytes stored there": "stored",
 }  # fmt: skip
+SCALED = {"nanoseconds": ("microseconds", 1e3), "nanojoules, at least": ("joules", 1e9)}  # times what the data have
 MEMORY = {
     "bytes of the fullest tile without gaps": "without_gaps", "always live there": "always_live",
     "not always live there": "not_always_live",
@@ -90,6 +91,10 @@ def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Ro
     """
     both = (first, second)
     rows = [_row(label, *(each[field] for each in both)) for label, field in TOTALS.items()]
+    for label, (field, times) in SCALED.items():
+        if all(field in each for each in both):
+            values = (each[field][0] if isinstance(each[field], list) else each[field] for each in both)
+            rows.append(_row(label, *(round(times * value) for value in values)))
     rows.append(_row("bytes of the fullest tile", *(max(each["memory"]["peak"]) for each in both)))
     rows += _categories(*(each["memory"].get("categories") for each in both))
     for labels, places in ((MEMORY, [each["memory"] for each in both]), (LATER, both)):

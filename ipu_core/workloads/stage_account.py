@@ -241,6 +241,7 @@ class StageAccount:
             "update_overhead_from": self.overhead_words,
             "samples_per_second": self.samples_per_second,
             "joules_per_sample": list(self.joules_per_sample),
+            "picojoules_of_micro_batch": dict(self.modelled_energy.parts),
             "power": list(self.target.power),
             "power_unvalidated": UNVALIDATED_POWER.get(self.target.name),
             "clock": self.target.clock,

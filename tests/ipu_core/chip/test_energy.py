@@ -59,6 +59,10 @@ def test_a_target_has_power_and_a_table_that_keywords_change() -> None:
         ({"power": "much"}, "power must be watts"),
         ({"energy": {"float12": 1}}, "there is no energy of 'float12'; there are float8"),
         ({"energy": {"float16": -1}}, "0 or more"),
+        *(
+            ({"energy": given}, "energy must be picojoules by name")
+            for given in (3, None, "x", [1], [("exchange", 1.0)])
+        ),
     ],
 )
 def test_figures_that_are_none_are_refused(figure: dict[str, Any], words: str) -> None:

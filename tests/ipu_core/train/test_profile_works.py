@@ -169,6 +169,8 @@ def test_the_data_of_two_profiles_say_what_was_set_otherwise() -> None:
         assert rows["always live there"][side] + rows["not always live there"][side] == memory.peak_bytes
         assert sum(rows.get(f"  {name}", (0, 0))[side] for name in memory.categories) == memory.peak_bytes
         assert rows["floating-point operations"][side] == profile_of(loop).flops
+        assert rows["nanoseconds"][side] == round(1e9 * profile_of(loop).seconds)
+        assert rows["nanojoules, at least"][side] == round(1e9 * profile_of(loop).joules[0])
         assert rows["bytes from the host"][side] == profile_of(loop).from_host
     assert json.loads(json.dumps(data[0]))["roofline"][0]["bound"] == report.roofline(profile_of(loops[0]))[0].bound
 

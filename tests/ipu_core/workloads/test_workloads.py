@@ -230,6 +230,9 @@ def test_the_json_says_what_its_figures_are_made_of() -> None:
     assert data["samples_per_second"] == pytest.approx(samples / seconds)
     wanted = [watts * seconds * data["chips"] / samples for watts in data["power"]]
     assert data["joules_per_sample"] == pytest.approx(wanted)
+    parts = data["picojoules_of_micro_batch"]
+    assert sum(parts.values()) == round(1e12 * data["power"][0] * seconds / data["micro_batches"])
+    assert parts["float16"] > 0
 
 
 def test_more_recomputation_takes_more_cycles_and_less_memory() -> None:
@@ -267,7 +270,7 @@ def test_settings_are_checked() -> None:
 def test_the_command_prints_modelled_beside_measured(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert __main__.main(["profile", "wavenet", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "modelled 0.149" in printed
+    assert "modelled 0.142" in printed
     assert "measured 0.10 M, ratio 1." in printed
     assert "not published" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.html", "profile.json", "trace.json"]
