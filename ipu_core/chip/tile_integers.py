@@ -73,6 +73,29 @@ def take_along(x: Array, indices: Array, out: Array) -> None:
     out.view(words)[...] = np.take_along_axis(x.view(words), indices, -1)
 
 
+def pick(x: Array, labels: Array, first: Any, out: Array) -> None:
+    """The element of every row (.., n) of float32 in the column of its label, to (..); 0 where that is none of them.
+
+    A sum of zeros and -0 is 0, and one with a NaN the NaN without a sign: so is what is picked.
+
+    Args:
+        x: columns from `first` on.
+        labels: int32 (..).
+        first: the number of the first column, or an array of them that broadcasts to labels.
+        out: float32.
+    """
+    at = labels.astype(np.int64) - first
+    inside = (at >= 0) & (at < x.shape[-1])
+    found = np.take_along_axis(x, np.where(inside, at, 0)[..., None], -1)[..., 0]
+    found = np.where(np.isnan(found), np.float32(np.nan), found)
+    out[...] = np.where(inside & (found != 0), found, np.float32(0))
+
+
+def picked(parts: Array, out: Array) -> None:
+    """Of every row (.., n) of zeros and at most one other number that one, to (..)."""
+    out[...] = np.take_along_axis(parts, np.argmax(parts != 0, -1, keepdims=True), -1)[..., 0]
+
+
 def flat_indices(indices: Array, size: int) -> Array:
     """Indices into rows of so many elements as indices into all rows one after another.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.chip import cost, tile
+from ipu_core.chip import cost, tile, tile_integers
 from ipu_core.chip.target import Target
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
@@ -33,13 +33,8 @@ class PickAtLabel(Codelet):
     own_axes = Param(0)
 
     def compute(self) -> None:
-        """Picks. A sum of zeros and -0 is 0, and one with a NaN the NaN without a sign: so is what is picked."""
-        at = np.asarray(self.labels, np.int64) - self.first
-        columns = self.x.shape[-1]
-        inside = (at >= 0) & (at < columns)
-        found = np.take_along_axis(np.asarray(self.x), np.where(inside, at, 0)[..., None], -1)[..., 0]
-        found = np.where(np.isnan(found), np.float32(np.nan), found)
-        self.out[...] = np.where(inside & (found != 0), found, np.float32(0))
+        """Picks."""
+        tile_integers.pick(self.x, self.labels, self.first, self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: a label is compared, and an element moved, for every row [model]."""
@@ -48,7 +43,7 @@ class PickAtLabel(Codelet):
 
 
 class JoinPicked(Codelet):
-    """Of every row the sum of what its pieces gave: one number, and zeros."""
+    """Of every row what one of its pieces gave; the others gave zeros."""
 
     trusted = True
     supervisor = True
@@ -56,8 +51,8 @@ class JoinPicked(Codelet):
     out = Output("float32", ndim=1)
 
     def compute(self) -> None:
-        """Adds."""
-        np.sum(self.parts, axis=-1, out=self.out)
+        """Takes it."""
+        tile_integers.picked(self.parts, self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex."""

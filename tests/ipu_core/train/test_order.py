@@ -16,6 +16,7 @@ from ipu_core.train.optim import Adam, AdamW, Lamb, Sgd
 from tests.examples import first
 
 SIZE = Size(width=16, layers=1, heads=2, context=8)
+WIDE = Size(width=48, layers=2, heads=2, context=4)  # where weights and their gradients are most of what lives
 TARGET = Target("gc200", tiles=24)
 WAYS: dict[str, dict[str, Any]] = {
     "stochastic": {"precision": "fp16.16/stochastic", "optimizer": AdamW(0.01, clip_norm=1.0)},
@@ -39,9 +40,10 @@ def batches(step: int) -> tuple[np.ndarray, np.ndarray]:
     return text[:, :-1], text[:, 1:]
 
 
-def loop(engine: str, **more: Any) -> TrainLoop:
-    params = lm.initial(lm.layout(SIZE), 3)
-    return TrainLoop(loss, params, batches(0), engine=engine, target=TARGET, key=9, **more)
+def loop(engine: str, size: Size = SIZE, **more: Any) -> TrainLoop:
+    params, (text, following) = lm.initial(lm.layout(size), 3), batches(0)
+    batch = text[:, : size.context], following[:, : size.context]
+    return TrainLoop(loss, params, batch, engine=engine, target=TARGET, key=9, **more)
 
 
 def assert_same(a: TrainLoop, b: TrainLoop) -> None:
@@ -73,13 +75,13 @@ def test_the_order_changes_no_bit(way: str, twice: bool) -> None:
 def test_less_lives_on_the_tiles_and_in_the_buffers_of_whole_arrays() -> None:
     more = {"precision": "fp32.32", "optimizer": Sgd(0.1)}
     (traced, ordered), (plain, direct) = (
-        [loop(engine, reorder=reorder, parallel=False, **more) for reorder in (False, True)]
+        [loop(engine, WIDE, reorder=reorder, parallel=False, **more) for reorder in (False, True)]
         for engine in ("tiles", "direct")
     )
     memories = [made.profile.memory for made in (traced, ordered) if made.profile is not None]
     # Vertices of equations that share a compute set have states of their own: what lives is fewer values.
     of_values = [memory.peak_bytes - memory.categories["vertex state"] for memory in memories]
-    assert of_values[1] < of_values[0]
+    assert of_values[1] < 0.96 * of_values[0]
     kept = [sum(int(v.sum()) for name, v in one.always.items() if name != "vertex state") for one in memories]
     assert kept[0] == kept[1]
     assert direct._stepper.runner.executable.bytes < plain._stepper.runner.executable.bytes
