@@ -84,7 +84,7 @@ def add_traced(
         array twice, or an array and a view of it, two of them have the same elements.
 
     Raises:
-        TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array.
+        TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array and no number.
         ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or
             one twice; a result that is an argument, or a view of one; shapes that do not fit.
         UnmappedTensor: some elements of a tensor's variable lie on no tile, or none of one that is not given whole.
