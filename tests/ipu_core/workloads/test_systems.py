@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 from typing import Any
@@ -354,6 +355,7 @@ def error(name: str, system: str, run: str, **settings: Any) -> float:
     """A planned update over the logged one, less 1."""
     where = System(system)
     key = (name, where.target.name, settings.pop("stages", None), settings.pop("micro_batch", None))
+    gc.collect()  # gigabytes of the plan before, which nobody collects while tests run
     profile = profile_of(_planned(*key), where, **settings)
     (logged,) = (
         each for each in logged_runs() if each.words() == run and each.workload == _planned(*key).workload.logged
