@@ -111,12 +111,13 @@ def test_bits_are_those_of_any_place(target: Target) -> None:
 
 def test_the_fullest_tile_is_emptier(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target("gc200", tiles=38, tile_memory=18_000)
+    monkeypatch.setattr(of_starts, "CROWDED", 3)
     begun, needed = bill(step(), target).done.memory, residency(step(), target).peak.needed
     monkeypatch.setattr(of_starts, "SPREAD", 1)  # nothing leaves tiles empty
     plain = bill(step(), target).done.memory
     assert needed < residency(step(), target).peak.needed
-    assert begun.peak_bytes < 0.93 * plain.peak_bytes
-    assert begun.peak_bytes / begun.peak.mean() < 1.21 < 1.35 < plain.peak_bytes / plain.peak.mean()
+    assert begun.peak_bytes < 0.9 * plain.peak_bytes
+    assert begun.peak_bytes / begun.peak.mean() < 1.15 < plain.peak_bytes / plain.peak.mean()
 
 
 def test_what_is_left_is_counted_as_the_mappings_have_it() -> None:

@@ -99,12 +99,12 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     if slower:
         assert bound == {"tiles": own, "transfers": transfers}[slower]
     if slower == "tiles":
-        # What is streamed is to need less memory, so fewer of its updates share compute sets than of what stays: the
-        # program that waits for its transfers takes 1.08 and 1.15 times `own` without them, and this one no more.
-        in_turn = profile(loop(settings, precision, optimizer, target=target, parallel=False))
-        assert found.cycles <= 1.04 * (in_turn.cycles - transfers)
-        bound *= 1.09
-    assert found.cycles <= 1.06 * bound, (found.cycles, own, transfers)
+        # What is streamed is to need less memory, so fewer of its updates share compute sets than of what stays: its
+        # tiles work longer. Beside the transfers they work no longer than between them.
+        work = profile(loop(settings, precision, optimizer, target=target, parallel=False)).cycles - transfers
+        assert found.cycles <= 1.04 * work <= 1.04 * 1.15 * own, (found.cycles, work, own)
+    else:
+        assert found.cycles <= 1.06 * bound, (found.cycles, own, transfers)
     assert found.cycles == found.tiles_cycles + transfers - found.hidden_cycles
     assert max(found.tiles_cycles, transfers) <= found.overlap_bound <= found.cycles
     words = f"{found.cycles:,} cycles for {found.tiles_cycles:,} on the tiles and {transfers:,} of transfers, "

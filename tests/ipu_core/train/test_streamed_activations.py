@@ -27,7 +27,7 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW, Sgd
 from ipu_core.train.step import step_block
 
-SIZE, FEW = Size(width=16, layers=2, heads=2, context=8), Target("gc200", tiles=24)
+SIZE, FEW = Size(width=16, layers=2, heads=2, context=8), Target("gc200", tiles=32)
 PARAMS = lm.initial(lm.layout(SIZE), 0)
 NAMES = ((), "*.gelu", ("*.attention.exp", "blocks.0.*.gelu"), "blocks.0.*", "blocks")
 
@@ -110,8 +110,7 @@ def test_a_store_and_a_load_each_and_less_memory_in_between(names: Any) -> None:
     assert near.memory.peak_bytes == far.memory.unstreamed.max()
     assert far.memory.always_bytes == near.memory.always_bytes
     if names == "blocks":
-        # Half of a tile is weights and vertices: arrays that begin on tiles of their own leave less to stream.
-        assert far.memory.peak_bytes < 0.94 * near.memory.peak_bytes
+        assert far.memory.peak_bytes < 0.93 * near.memory.peak_bytes
 
 
 @pytest.mark.parametrize("more", [{}, {"micro_batches": 2}])
